@@ -102,6 +102,8 @@ class LabctlError(Exception):
     #: True if a host is at fault, this one or one on the way to the board, so that nothing is said
     #: about the board or the job.
     is_of_host: bool = False
+    #: Revision of the source that does not build; None where it is not known.
+    source: str | None = None
     #: The run that it broke off, and that `labctl resume` continues; None if none had begun.
     run: str | None = None
 
@@ -165,7 +167,7 @@ class HostError(InfraError):
 
 
 class ServiceAway(HostError):
-    """What boards share (a database, a store, a repository) does not answer now; it may do so soon.
+    """A database, store or repository that boards share does not answer now; it may do so soon.
 
     No board is to blame, and another one would help nobody.
     """

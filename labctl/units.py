@@ -1,5 +1,6 @@
 """As people read them: durations and sizes with three digits and a unit, numbers in ranges."""
 
+import math
 from collections.abc import Collection
 from datetime import datetime, time, timedelta
 
@@ -55,6 +56,12 @@ def plus_minus(value: float, low: float, high: float) -> str:
     """``± 1.2 %``: the wider side of an interval around a value; what is below 0.001 % is 0.0."""
     percent = 100 * max(high / value - 1, 1 - low / value)
     return f"± {digits(percent, 2) if percent >= 0.001 else '0.0'} %"
+
+
+def confidence(level: float) -> str:
+    """``95``, ``99.17``, ``99.9983``: the percentage of a level below 1, never rounded to 100."""
+    exponent = math.floor(math.log10(100 * (1 - level)))
+    return f"{100 * level:.{max(2, -exponent)}f}".rstrip("0").rstrip(".")
 
 
 def rate(per_second: float | None, unit: str) -> str:

@@ -15,7 +15,7 @@ from labctl.build.proof import examine, is_proven
 from labctl.build.source import Source
 from labctl.build.source_lacks import blamed
 from labctl.build.workspace import Workspace
-from labctl.errors import CompileError, ConfigError, HostTimeout
+from labctl.errors import CompileError, ConfigError, HostTimeout, JobError
 from labctl.files import cache_dir, locked
 
 #: A wait for another labctl that builds the same.
@@ -33,7 +33,8 @@ def build(
     ``on_missing`` is called before anything is compiled; what it raises is raised.
     Raises ConfigError for names that are not known and for products that cannot be, CompileError
     when the source does not compile, ToolMissing, HostError (no network, disk full), HostTimeout,
-    IntegrityError (a source that is not the pinned one), ProgramFailed (a tool does not start).
+    IntegrityError (a source that is not the pinned one), ProgramFailed (a tool does not start). A
+    JobError names the revision in its ``source``.
     """
     plan = make_plan(request, on_progress)
     artifact = read_artifact(plan.artifact)
@@ -43,7 +44,11 @@ def build(
         with ExitStack() as stack:
             lock = _lock(plan, stack, on_progress)
             stack.enter_context(_cleared(plan))
-            artifact = _build_missing(plan, lock, on_progress)
+            try:
+                artifact = _build_missing(plan, lock, on_progress)
+            except JobError as error:
+                error.source = plan.source.identity.full_revision
+                raise
     mark_current(artifact)
     return artifact
 

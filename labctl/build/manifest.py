@@ -122,6 +122,11 @@ class SourceIdentity(InterruptibleModel):
     """Changes to it, in this order."""
 
     @property
+    def full_revision(self) -> str:
+        """The whole commit of a git repository; of another source its :attr:`revision`."""
+        return self.commit if self.kind == "git" and self.commit else self.revision
+
+    @property
     def revision(self) -> str:
         """A short word for it: the commit's first digits, or the hash's."""
         if self.commit:

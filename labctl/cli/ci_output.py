@@ -1,7 +1,8 @@
 """Files for a CI server, written beside the result of a run: ``--junit``, ``--write``."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -111,6 +112,27 @@ class CiOutput:
         for form, file in self.files:
             if form in CI_FORMATS:
                 write_result(ci_text(form, suite), file)
+
+    @contextmanager
+    def replacing(self, make: Callable[[LabctlError | None], "Suite"]) -> Iterator[None]:
+        """Replace the files of an earlier command now, and again if an error ends the block.
+
+        ``make`` returns the suite for an error; for None that of a command that only began. So no
+        file tells of yesterday, also after a kill. A failed write is a note then.
+        """
+        named = tuple(one for one in self.files if one[1] is not None)
+        replace(self, files=named)._try_suite(make(None))
+        try:
+            yield
+        except LabctlError as error:
+            self._try_suite(make(error))
+            raise
+
+    def _try_suite(self, suite: "Suite") -> None:
+        try:
+            self.write_suite(suite)
+        except LabctlError as error:
+            click.echo(f"note: {error.message}", err=True)
 
 
 def ci_options(command: Callable[..., Any]) -> Callable[..., Any]:

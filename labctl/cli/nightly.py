@@ -2,7 +2,7 @@
 
 import json
 import shlex
-import socket
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,9 +16,8 @@ from labctl.config.lab import LabFile
 from labctl.errors import ConfigError, ExitStatus, LabctlError, printable_line
 
 if TYPE_CHECKING:
-    from labctl.config.yaml.document import Document
-    from labctl.farm.nightly.plan_file import NightPlan
     from labctl.farm.nightly.run import NightRequest
+    from labctl.report.ci import Suite
 
 
 @click.command(epilog="Example: labctl nightly plan.yaml --dry-run")
@@ -76,43 +75,45 @@ def nightly(
     is confirmed, or head does not build or run; 3: hosts or boards prevented a verdict on a row.
     """
     from labctl.farm.nightly.plan_file import read_plan
-    from labctl.farm.nightly.results import lines_of, suite_of
+    from labctl.farm.nightly.results import lines_of, suite_of, suite_without_end
     from labctl.farm.nightly.run import NightRequest, run_night
 
-    if untrusted:
-        raise ConfigError(
-            "a night needs trusted results (it blames commits and sets baselines); boards for"
-            " untrusted recipes give none",
-            hint="measure a pull request with `labctl batch --untrusted PLAN` or `labctl run"
-            " --untrusted RECIPE`",
-        )
     if detach and as_json:
         raise click.UsageError("--detach prints no findings: nights/ID/result.json will have them")
+    ci.check_cases_only()
     if reason is not None and accept is None:
         raise click.UsageError("--reason says why a slowdown is accepted: give --accept ROW")
     if accept is not None and (dry_run or detach or new):
         raise click.UsageError("--accept runs no night: give it alone, with --reason")
-    ci.check_cases_only()
-    lab = lab_of(invocation)
-    asked, document = read_plan(plan)
     if accept is not None:
-        return _accept(lab, asked.name, accept, reason, as_json=as_json)
-    if dry_run:
-        return _show_plan(lab, asked, document, host, as_json=as_json)
-    request = NightRequest(
-        lab,
-        asked,
-        document,
-        connect_board,
-        lambda line: note(printable_line(line)),
-        new,
-        ci.strict,
-        host,
-    )
-    if detach:
-        return _detach(request, plan, ci)
-    with way_on(f"what was measured is kept; to continue: labctl nightly {plan}"):
-        result, folder = run_night(request)
+        return _accept(invocation, plan, accept, reason, as_json=as_json)
+    name = plan.stem
+
+    def suite_of_error(error: LabctlError | None) -> "Suite":
+        return suite_without_end(name, str(plan), error)
+
+    with nullcontext() if dry_run else ci.replacing(suite_of_error):
+        if untrusted:
+            raise _untrusted()
+        lab = lab_of(invocation)
+        asked, document = read_plan(plan)
+        name = asked.name
+        request = NightRequest(
+            lab,
+            asked,
+            document,
+            connect_board,
+            lambda line: note(printable_line(line)),
+            new,
+            ci.strict,
+            host,
+        )
+        if dry_run:
+            return _show_plan(request, as_json=as_json)
+        if detach:
+            return _detach(request, plan, ci)
+        with way_on(f"what was measured is kept; to continue: labctl nightly {plan}"):
+            result, folder = run_night(request)
     ci.write_suite(suite_of(result, strict=ci.strict))
     if as_json:
         click.echo(json.dumps(result.model_dump(mode="json"), indent=2))
@@ -120,15 +121,20 @@ def nightly(
         click.echo(printable_line(line))
     note(f"night directory: {folder}")
     if lab.lab.webhooks:
-        _tell(lab, plan, result.exit_status, list(lines_of(result)))
+        _tell(lab, name, result.exit_status, list(lines_of(result)))
     return result.exit_status
 
 
-def _accept(lab: LabFile, plan: str, row: str, reason: str | None, *, as_json: bool) -> int:
+def _accept(
+    invocation: Invocation, plan: Path, row: str, reason: str | None, *, as_json: bool
+) -> int:
     """Accept the slowdown of a row, and show what is accepted of it."""
     from labctl.farm.nightly.acceptance import accept_slowdown, accepted_lines
+    from labctl.farm.nightly.plan_file import read_plan
 
-    done = accept_slowdown(lab, plan, row, reason)
+    lab = lab_of(invocation)
+    asked, _ = read_plan(plan)
+    done = accept_slowdown(lab, asked.name, row, reason)
     if as_json:
         click.echo(json.dumps([one.document() for one in done], indent=2))
     for line in [] if as_json else accepted_lines(done):
@@ -136,22 +142,40 @@ def _accept(lab: LabFile, plan: str, row: str, reason: str | None, *, as_json: b
     return ExitStatus.OK
 
 
-def _show_plan(
-    lab: LabFile, plan: "NightPlan", document: "Document", host: str | None, *, as_json: bool
-) -> int:
-    """Show what a night would do. Raises the error of a source that is not there."""
+def _untrusted() -> ConfigError:
+    return ConfigError(
+        "a night needs trusted results (it blames commits and sets baselines); boards for"
+        " untrusted recipes give none",
+        hint="measure a pull request with `labctl batch --untrusted PLAN` or `labctl run"
+        " --untrusted RECIPE`",
+    )
+
+
+def _show_plan(request: "NightRequest", *, as_json: bool) -> int:
+    """Print what a night would do. Raises an error of a source that cannot be built."""
     from labctl.farm.nightly.hosts import host_lines, hosts_of
     from labctl.farm.nightly.planning import make_plan
-    from labctl.farm.nightly.results import plan_document, plan_lines, source_lines
+    from labctl.farm.nightly.results import (
+        dry_run_document,
+        plan_lines,
+        source_lines,
+        total_line,
+    )
     from labctl.farm.nightly.sources import sources_of
 
-    planned = make_plan(lab, plan, document, host=host)
-    hosts = hosts_of(lab, planned.record, host or socket.gethostname())
-    found = list(sources_of(lab, plan, planned).look())
+    lab, asked = request.lab, request.plan
+    planned = make_plan(lab, asked, request.document, host=request.host)
+    hosts = hosts_of(lab, planned.record, request.own_host)
+    found = list(sources_of(lab, asked, planned).look())
     if as_json:
-        click.echo(json.dumps(plan_document(planned.record, found, hosts), indent=2))
+        click.echo(json.dumps(dry_run_document(planned.record, found, hosts), indent=2))
     else:
-        for line in (*source_lines(found), *host_lines(hosts), *plan_lines(planned.record)):
+        for line in (
+            *source_lines(found),
+            *host_lines(hosts),
+            *plan_lines(planned.record),
+            total_line(planned.record),
+        ):
             click.echo(printable_line(line))
     for _, _, one in found:
         if isinstance(one, LabctlError):
@@ -178,11 +202,11 @@ def _detach(request: "NightRequest", plan: Path, ci: CiOutput) -> int:
     return ExitStatus.OK
 
 
-def _tell(lab: LabFile, plan: Path, status: int, lines: list[str]) -> None:
+def _tell(lab: LabFile, plan: str, status: int, lines: list[str]) -> None:
     """Report the end of the night to the lab's webhooks."""
     from labctl.farm.webhooks import LabEvent, notify
 
     verdicts = {0: "good", 1: "head is slower, or does not build or run"}
     verdict = verdicts.get(status, "some rows have no verdict")
     facts = {str(number): line.strip() for number, line in enumerate(lines, 1)}
-    notify(lab, LabEvent("night-ended", f"night {plan.stem}: {verdict}", "", facts), note=note)
+    notify(lab, LabEvent("night-ended", f"night {plan}: {verdict}", "", facts), note=note)

@@ -14,7 +14,15 @@ from pathlib import Path
 
 from labctl.compare.comparison import Row, Verdict
 from labctl.compare.estimates import Sessions
-from labctl.compare.series import Night, Series, Unmeasured, contradicted, series_of, unmeasured
+from labctl.compare.series import (
+    Night,
+    NightRun,
+    Series,
+    Unmeasured,
+    contradicted,
+    series_of,
+    unmeasured,
+)
 from labctl.compare.sides import Session, Side
 from labctl.compare.thresholds import Thresholds
 from labctl.compare.verdicts import compare
@@ -168,7 +176,7 @@ def runs_of_regressions(trials: Iterable[IndexedTrial], thresholds: Thresholds) 
         for change in find_changes(series, thresholds):
             if change.slower and not change.repaired:
                 nights = series.nights[change.step.earliest - 1 : change.step.latest + 1]
-                shown.update(night.run for night in nights)
+                shown.update(run.run for night in nights for run in night.runs)
     return frozenset(shown)
 
 
@@ -242,26 +250,36 @@ def _by_row(row: Row, expected: Verdict) -> _Judged:
 
 def _measured_in_turns(
     series: Series, before: Sequence[Night], after: Sequence[Night]
-) -> tuple[list[Night], list[Night]]:
-    """Return the nights of both sources, starting with the first new night of the good one."""
+) -> tuple[list[NightRun], list[NightRun]]:
+    """Return the runs of both sources after the first night of the slow one.
+
+    They begin with the first one of the good source.
+    """
     newer = {night.revision for night in after}
     older = {night.revision for night in before} - newer
-    seen = min(night.started for night in after)
-    good = [n for n in series.again if n.revision in older and n.started > seen]
+    first = min(after, key=lambda night: night.started)
+    later = [night for night in series.again if night.name != first.name]
+    good = _runs_since(later, older, first.started)
     if not good:
         return [], []
-    since = min(night.started for night in good)
-    everything = (*series.nights, *series.again)
-    return good, [n for n in everything if n.revision in newer and n.started > since]
+    since = min(run.started for run in good)
+    return good, _runs_since((*series.nights, *series.again), newer, since)
+
+
+def _runs_since(
+    nights: Iterable[Night], revisions: Collection[str | None], since: str
+) -> list[NightRun]:
+    own = (run for night in nights if night.revision in revisions for run in night.runs)
+    return [run for run in own if run.started > since]
 
 
 def _compare(
     series: Series,
-    good: tuple[Sequence[Night], Sequence[Night]],
-    slow: tuple[Sequence[Night], Sequence[Night]],
+    good: tuple[Sequence[NightRun], Sequence[Night]],
+    slow: tuple[Sequence[NightRun], Sequence[Night]],
     thresholds: Thresholds,
 ) -> Row:
-    """Compare new nights; the old ones of both levels show how much nights differ."""
+    """Compare new runs; a run of each old night of both levels shows how much nights differ."""
     sides = [
         Side(name, series.variant, tuple(Session(n.run, n.repeats) for n in new))
         for name, (new, _) in (("before", good), ("after", slow))
@@ -269,7 +287,8 @@ def _compare(
     known = {"before": good[1], "after": slow[1]}
 
     def history(side: Side, without: Collection[str]) -> Sessions:
-        return [night.repeats for night in known[side.name] if night.run not in without]
+        runs = ([run for run in one.runs if run.run not in without] for one in known[side.name])
+        return [own[0].repeats for own in runs if own]
 
     found = compare(
         [(sides[0], sides[1])],

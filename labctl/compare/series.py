@@ -1,4 +1,9 @@
-"""Series of runs that differ in their source alone: one figure of one variant, by nights."""
+"""Series of runs that differ in their source alone: one figure of one variant, by nights.
+
+A night is one of ``labctl nightly``, by its id; all other runs of a day, by this host's clock, are
+one night too. A night has one value of a build, however many runs it made. Of a night by id only
+head counts: the last good source was measured beside it, and commits were searched.
+"""
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -11,6 +16,7 @@ from labctl.compare.likeness import row_values, short_hash
 from labctl.compare.sides import is_good
 from labctl.index import IndexedTrial, RunRow, TrialRow
 from labctl.index.rows import parameter_text
+from labctl.records import NightPart
 from labctl.results.comparability import REVISION
 from labctl.stats import median
 from labctl.units import counted
@@ -24,21 +30,43 @@ _NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True)
-class Night:
-    """The good repeats of a variant in one run. ``value`` is their median, ns or tokens/s.
-
-    ``revision`` is equal for equal programs, None if unknown; ``source`` is a name for people,
-    ``committed`` the time of its commit if the build knew it.
-    """
+class NightRun:
+    """The good repeats of a variant in one run. ``value`` is their median, ns or tokens/s."""
 
     run: str
     started: str
+    value: float
+    repeats: tuple[TrialRow, ...] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Night:
+    """Measurements of one build in one night. ``value`` is the median of its runs, ns or tokens/s.
+
+    ``name`` is the night's id, or a day. ``revision`` is equal for equal programs, None if unknown;
+    ``source`` is a name for people, ``committed`` the time of its commit if the build knew it.
+    ``runs`` are in the order of time.
+    """
+
+    name: str
     revision: str | None
     source: str
     committed: datetime | None
     version: str | None
     value: float
-    repeats: tuple[TrialRow, ...] = field(repr=False)
+    runs: tuple[NightRun, ...] = field(repr=False)
+    #: It was measured beside head: the last good source, or a commit that was searched.
+    is_beside: bool = False
+
+    @property
+    def started(self) -> str:
+        """The start of its first run."""
+        return self.runs[0].started
+
+    @property
+    def run(self) -> str:
+        """Its last run."""
+        return self.runs[-1].run
 
 
 @dataclass(frozen=True)
@@ -46,9 +74,9 @@ class Series:
     """A figure of one variant over the revisions of its source.
 
     ``nights`` are in the order of the revisions: by their commits if all have a time, else by their
-    first measurement. ``again`` are nights that measured an older revision again after a newer one.
-    ``lost`` are runs after the last night that have no value. All its trials agree in ``agreed``;
-    ``apart`` describes the differences from other series of the same name.
+    first measurement. ``again`` are nights that measured an older revision again, after a newer one
+    or beside it. ``lost`` are runs after the last night that have no value. All its trials agree in
+    ``agreed``; ``apart`` describes the differences from other series of the same name.
     """
 
     recipe: str
@@ -73,6 +101,11 @@ class Series:
     def values(self) -> list[float]:
         """The value of each night."""
         return [night.value for night in self.nights]
+
+    @property
+    def run_values(self) -> list[float]:
+        """The value of each run of the nights."""
+        return [run.value for night in self.nights for run in night.runs]
 
 
 @dataclass(frozen=True)
@@ -135,7 +168,9 @@ def series_of(trials: Iterable[IndexedTrial], figures: Sequence[str] = ()) -> li
     shown: dict[tuple[str, str, str], set[str]] = {}
     named: dict[tuple[str, ...], list[Series]] = {}
     for series in found:
-        shown.setdefault(_place(series), set()).update(n.run for n in _all_nights(series))
+        nights = (*series.nights, *series.again)
+        names = {run.run for night in nights for run in night.runs}
+        shown.setdefault(_place(series), set()).update(names)
         named.setdefault((*_place(series), series.figure.name), []).append(series)
     found = [
         replace(one, lost=_lost(one, tried, shown[_place(one)]), apart=_apart(one, of_name))
@@ -160,15 +195,11 @@ def _place(series: Series) -> tuple[str, str, str]:
     return series.recipe, series.variant, series.board
 
 
-def _all_nights(series: Series) -> tuple[Night, ...]:
-    return (*series.nights, *series.again)
-
-
 def _lost(
     series: Series, tried: Mapping[tuple[str, str, str], Mapping[str, str]], shown: Collection[str]
 ) -> tuple[str, ...]:
     """Return the runs after the last night of a series that have no value in any series."""
-    last = max(night.started for night in _all_nights(series))
+    last = max(run.started for night in series.nights for run in night.runs)
     runs = tried.get(_place(series), {}).items()
     return tuple(run for run, started in runs if started > last and run not in shown)
 
@@ -204,7 +235,11 @@ def _of_group(
     first = rows[0]
     for figure in chosen:
         nights = [night for run, trials in runs.values() if (night := _night(run, trials, figure))]
-        ahead, again = _in_order(sorted(nights, key=lambda night: night.started))
+        nights.sort(key=lambda night: night.started)
+        beside = [night for night in nights if night.is_beside]
+        ahead, again = _in_order([night for night in nights if not night.is_beside])
+        if not ahead:  # only last good sources have a value
+            ahead, again, beside = *_in_order(beside), []
         if ahead:
             yield Series(
                 recipe=next(iter(runs.values()))[0].recipe,
@@ -214,9 +249,31 @@ def _of_group(
                 model=first.model_file,
                 execution=first.execution,
                 figure=figure,
-                nights=tuple(ahead),
-                again=tuple(again),
+                nights=_joined(ahead),
+                again=_joined(sorted([*again, *beside], key=lambda night: night.started)),
             )
+
+
+def _joined(nights: Sequence[Night]) -> tuple[Night, ...]:
+    """Join the runs of one night and build. The order of the builds stays."""
+    joined: dict[tuple[str, str | None], list[Night]] = {}
+    for night in nights:
+        joined.setdefault((night.name, night.revision), []).append(night)
+    return tuple(_one_night(own) for own in joined.values())
+
+
+def _one_night(parts: Sequence[Night]) -> Night:
+    runs = sorted((run for one in parts for run in one.runs), key=lambda run: run.started)
+    return replace(parts[0], value=_middle([run.value for run in runs]), runs=tuple(runs))
+
+
+def _middle(values: Sequence[float]) -> float:
+    """Return the median of logarithms: times and rates have the same steps."""
+    return math.exp(median([math.log(value) for value in values]))
+
+
+def _night_name(run: RunRow) -> str:
+    return run.night or f"{datetime.fromisoformat(run.started).astimezone():%Y-%m-%d}"
 
 
 def _night(run: RunRow, trials: Sequence[TrialRow], figure: Figure) -> Night | None:
@@ -228,16 +285,16 @@ def _night(run: RunRow, trials: Sequence[TrialRow], figure: Figure) -> Night | N
     revision = program or run.build_key or run.build_commit
     source = run.build_commit or run.build_key or program
     committed = known.get("build_committed")
+    value = _middle([value for _, value in having])
     return Night(
-        run=run.id,
-        started=run.started,
+        name=_night_name(run),
         revision=None if revision is None else str(revision),
         source=str(source)[:_DIGITS] if source else "not known",
         committed=datetime.fromisoformat(committed) if isinstance(committed, str) else None,
         version=run.version,
-        # Use logarithms: times and rates have the same steps.
-        value=math.exp(median([math.log(value) for _, value in having])),
-        repeats=tuple(row for row, _ in having),
+        value=value,
+        runs=(NightRun(run.id, run.started, value, tuple(row for row, _ in having)),),
+        is_beside=run.night_side not in (None, NightPart.HEAD),
     )
 
 

@@ -10,7 +10,7 @@ from labctl.compare.thresholds import Thresholds
 from labctl.stats import Interval
 from labctl.stats.log_ratio import LEAST_SESSIONS
 from labctl.stats.power import MOST_REPEATS
-from labctl.units import digits
+from labctl.units import confidence, digits
 
 _MORE = "make 5 or more repeats"
 
@@ -121,8 +121,8 @@ def interval_text(found: Interval | None) -> str:
     """Return ``95 % interval 1.032 to 1.071``."""
     if found is None:
         return "no interval"
-    level = f"{100 * found.level:.4g}"
-    return f"{level} % interval {ratio_text(found.low)} to {ratio_text(found.high)}"
+    ends = f"{ratio_text(found.low)} to {ratio_text(found.high)}"
+    return f"{confidence(found.level)} % interval {ends}"
 
 
 def ratio_text(value: float) -> str:

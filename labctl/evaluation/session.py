@@ -20,7 +20,7 @@ from labctl.progress import Throughput
 from labctl.records import GenerationRecord
 from labctl.records.events import Answers
 from labctl.runs.observer import Observer
-from labctl.units import counted
+from labctl.units import confidence, counted
 
 #: Shortest interval between reports of progress.
 _REPORT_SECONDS = 0.5
@@ -115,7 +115,7 @@ class Session:
             self._leave_out(f"max_time is over: {missing}; {counts}; {resume}")
         elif self._is_known and left and (rule := recipe.stop_when):
             known = "every accuracy has the precision of stop_when"
-            precision = f"± {100 * rule.half_width:g} points at {100 * rule.level:g} %"
+            precision = f"± {100 * rule.half_width:g} points at {confidence(rule.level)} %"
             self._leave_out(f"{known} ({precision}): {counted(left, 'generation')} not asked for")
 
     async def _beat(self) -> None:

@@ -18,6 +18,7 @@ from labctl.config.recipe import Recipe
 from labctl.config.yaml.document import Document
 from labctl.errors import ConfigError
 from labctl.files import cached_sha256
+from labctl.records import NightPart
 from labctl.runs.inputs.prepare import recipe_files
 
 
@@ -33,6 +34,8 @@ class RunContent:
     files: Mapping[str, str]
     #: The build of its program, with only that tool; None: no build has it.
     build: Manifest | None = None
+    #: The night that it is a part of.
+    night: NightPart | None = None
 
     @classmethod
     def of(
@@ -68,6 +71,7 @@ class RunContent:
             "settings": list(self.recipe.settings),
             "files": dict(self.files),
             "build": None if self.build is None else self.build.model_dump(mode="json"),
+            "night": None if self.night is None else self.night.model_dump(mode="json"),
         }
 
     @classmethod
@@ -81,8 +85,13 @@ class RunContent:
                 source.overridden = {(str(n),): text for n, text in enumerate(settings)}
                 recipe = recipe.written_in(source)
             files = {str(path): str(sha) for path, sha in document["files"].items()}
-            build = document.get("build")
-            return cls(recipe, files, None if build is None else Manifest.model_validate(build))
+            build, night = document.get("build"), document.get("night")
+            return cls(
+                recipe,
+                files,
+                None if build is None else Manifest.model_validate(build),
+                None if night is None else NightPart.model_validate(night),
+            )
         except (ValidationError, KeyError, TypeError, AttributeError) as error:
             raise ConfigError(
                 "this labctl cannot read the job's request",

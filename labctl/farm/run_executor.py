@@ -202,6 +202,7 @@ class RunExecutor:
             holder=job.submitter,
             job=job.id if job.submitter else None,
             attempt=job.attempt,
+            night=content.night,
         )
 
     def _directory(self, run: str) -> RunDirectory:

@@ -85,6 +85,8 @@ def entry_of(
         imported_from=origin.file if origin else None,
         imported_sha256=origin.sha256 if origin else None,
         untrusted=int(run.untrusted_recipe or run.untrusted_board),
+        night=run.night.id if run.night else None,
+        night_side=run.night.side if run.night else None,
     )
     rows = tuple(trial_row(run_id, trial) for trial in trials)
     tags = tuple(dict.fromkeys(annotations.tags))

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 _JSON = tuple(name for name, (kind, _) in columns(TrialRow).items() if kind is dict)
 #: Columns that are the index's own business.
 _INNER = ("stamp", "folder", "recorded")
+#: Columns that only a run of a night has.
+_OF_NIGHT = ("night", "night_side")
 CheckedT = TypeVar("CheckedT", RunRow, TrialRow, ProbeRow)
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 #: Time (s) by which clocks of hosts differ though each is set.
@@ -70,7 +72,11 @@ class IndexedRun:
         """Return it for JSON; ``state`` in place of the index's, which knows of no controller."""
         run = self.run if state is None else replace(self.run, state=state)
         return {
-            **{name: value for name, value in asdict(run).items() if name not in _INNER},
+            **{
+                name: value
+                for name, value in asdict(run).items()
+                if name not in _INNER and (run.night or name not in _OF_NIGHT)
+            },
             **({"ahead_of_clock": True} if self.is_ahead else {}),
             "models": [asdict(model) for model in self.models],
             "tags": list(self.tags),

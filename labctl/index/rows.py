@@ -16,7 +16,7 @@ from labctl.records import RunEnd
 
 #: Version of the tables. Another one is not an error: tables are made again from the run
 #: directories.
-SCHEMA_VERSION = 11
+SCHEMA_VERSION = 12
 
 #: Largest text in an index: a row of PostgreSQL's index has 2704 bytes.
 _LONGEST = 400
@@ -81,6 +81,9 @@ class RunRow:
     imported_sha256: str | None = None
     #: 1 if its recipe is untrusted, or its board takes untrusted recipes.
     untrusted: int = 0
+    #: Id of the night that it was measured in, and the side: head, good or a commit.
+    night: str | None = None
+    night_side: str | None = None
     #: Its folder of runs, if folders share a database.
     folder: str = ""
 

@@ -33,6 +33,7 @@ from .run import Annotations as Annotations
 from .run import ArtifactIdentity as ArtifactIdentity
 from .run import GateRecord as GateRecord
 from .run import JournalEntry as JournalEntry
+from .run import NightPart as NightPart
 from .run import Origin as Origin
 from .run import PlannedRecord as PlannedRecord
 from .run import PlanRecord as PlanRecord

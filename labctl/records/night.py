@@ -123,7 +123,9 @@ class NightEntry(FileRecord):
     key: str | None = Field(None, description="of the artifact")
     program: str | None = Field(None, description="digest of the deployed files")
     version: str | None = Field(None, description="label by which recipes name the artifact")
-    source: str | None = Field(None, description="revision, for people")
+    source: str | None = Field(
+        None, description="revision, for people; of a build that failed too, if it is known"
+    )
     row: str | None = None
     board: str | None = None
     stage: Stage | None = None
@@ -160,6 +162,17 @@ class NightFinding(Record):
     runs: tuple[str, ...] = ()
     accepted: float | None = Field(None, description="accepted time of head over the last good")
     since: str | None = Field(None, description="first of the nights that show the same slowdown")
+    left: dict[str, str] = Field(
+        default_factory=dict, description="boards that the row left tonight -> why, in their order"
+    )
+    details: str | None = Field(
+        None, description="first lines of the compiler's errors, or the end of the program's output"
+    )
+    seconds: float = Field(
+        0.0,
+        description="duration of its runs, also on boards that it left; of a run of several"
+        " variants its share",
+    )
 
 
 class CommitSearch(Record):
@@ -208,6 +221,7 @@ class NightResult(FileRecord):
     headlines: tuple[str, ...] = Field(
         (), description="what has no verdict for long, and what keeps the last good where it is"
     )
+    accepted: tuple[str, ...] = Field((), description="slowdowns that people accepted, in words")
     same_programs: SamePrograms | None = None
     builds: dict[str, dict[str, str]] = Field(
         default_factory=dict, description="revision of each side, by build"

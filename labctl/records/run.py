@@ -3,7 +3,7 @@
 The plan and the journal are enough to resume it after any interruption.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, JsonValue
 
@@ -22,6 +22,16 @@ class ArtifactIdentity(Record):
     commit: str | None = None
     toolchain: str
     tools: dict[str, str] = Field(description="tool name -> SHA-256")
+
+
+class NightPart(Record):
+    """Place of a run in a night of ``labctl nightly``."""
+
+    #: The side under test.
+    HEAD: ClassVar[str] = "head"
+
+    id: str = Field(description="of the night")
+    side: str = Field(description="what it measured: head, good (the last good), or a commit")
 
 
 class RunRecord(NumberedRecord, FileRecord):
@@ -58,6 +68,11 @@ class RunRecord(NumberedRecord, FileRecord):
         default=False, description="True if nobody vouches for this recipe: it was confined"
     )
     job: str | None = Field(None, description="id of the run's job in the queue")
+    night: NightPart | None = Field(
+        None,
+        exclude_if=lambda night: night is None,
+        description="the night that it was measured in; None: in none",
+    )
 
 
 class GateRecord(Record):

@@ -12,7 +12,7 @@ from labctl.records import Execution
 from labctl.report.details import plain, print_lines, print_table
 from labctl.results.comparability import REVISION
 from labctl.results.summary import ESTIMATE
-from labctl.units import digits, duration
+from labctl.units import confidence, digits, duration
 
 _STYLES = {
     Verdict.UNLIKE: "yellow",
@@ -142,8 +142,8 @@ def _cells(row: Row) -> tuple[str, ...]:
     known = row.interval
     interval = "-"
     if known is not None and not known.is_vague:
-        level = f"{100 * known.level:.3g}"
-        interval = f"{ratio_text(known.low)}-{ratio_text(known.high)} ({level} %)"
+        ends = f"{ratio_text(known.low)}-{ratio_text(known.high)}"
+        interval = f"{ends} ({confidence(known.level)} %)"
     return (
         row.right,
         row.label,

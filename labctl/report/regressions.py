@@ -144,7 +144,8 @@ def regressions_document(
 
     ``smallest_step`` is the smallest step that could be told, as 0.08 for 8 %, or null if the
     series is too short or wanders too much. ``false_steps`` are shares of series without a step
-    that show one. ``estimate`` says what the value of a night is. ``unmeasured`` has the variants
+    that show one. ``estimate`` says what the value of a run, and of a night's runs, is. A ``night``
+    is an id of ``labctl nightly``, or a day. ``unmeasured`` has the variants
     of which no run has a sound result.
     """
     return {
@@ -174,13 +175,14 @@ def regressions_document(
 
 def _night(night: Night) -> dict[str, object]:
     return {
-        "run": night.run,
+        "night": night.name,
+        "runs": [run.run for run in night.runs],
         "started": night.started,
         "source": night.source,
         "revision": night.revision,
         "version": night.version,
         "value": night.value,
-        "repeats": len(night.repeats),
+        "repeats": sum(len(run.repeats) for run in night.runs),
     }
 
 

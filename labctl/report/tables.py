@@ -29,7 +29,7 @@ from labctl.results.summary import (
 )
 from labctl.results.timing_checks import single_gaps
 from labctl.stats import median
-from labctl.units import digits, duration, plus_minus, ranges, size
+from labctl.units import confidence, digits, duration, plus_minus, ranges, size
 
 _NOT_A_BOARD = {
     Execution.EMULATED: "EMULATED ({emulator}): does not show the speed of a board",
@@ -120,7 +120,7 @@ def headline(run: RunRecord) -> tuple[str, str]:
 
 def _level(run: RunRecord) -> str:
     precision = wanted_precision(run)
-    return f"{precision.level if precision else LEVEL:.0%}"
+    return f"{confidence(precision.level if precision else LEVEL)}%"
 
 
 def _moves(trials: Sequence[TrialRecord]) -> Iterator[Remark]:

@@ -18,7 +18,7 @@ from labctl.results.summary import (
     token_time,
 )
 from labctl.stats import STOPPING_COST, Interval, find_trend, mad, median
-from labctl.units import digits
+from labctl.units import confidence, digits
 
 #: B. Iglewicz and D. Hoaglin (1993): more than 3.5 robust standard deviations from the median.
 _DEVIATIONS = 3.5
@@ -165,7 +165,7 @@ def verdict(wanted: Precision, variant: str, trials: Sequence[TrialRecord]) -> s
         return f"{variant}: {wanted.metric} {known}; not reached: {asked}"
     text = (
         f"{variant}: {wanted.metric} {digits(found.value)} ± {interval.relative:.1%}"
-        f" ({interval.level:.0%} interval {_range(interval)}, {interval.count} repeats)"
+        f" ({confidence(interval.level)}% interval {_range(interval)}, {interval.count} repeats)"
     )
     return text if is_narrow(wanted, interval) else f"{text}; not reached: {asked}"
 
@@ -178,8 +178,8 @@ def ratio_verdict(row: VariantSummary, first: str) -> str | None:
     if found.is_vague:
         return f"{row.variant}: ratio to {first}: {vague(found, 'rounds')}"
     text = (
-        f"{row.variant}: {digits(found.mean)} times the token time of {first} ({found.level:.0%}"
-        f" interval {_range(found)}, {found.count} rounds)"
+        f"{row.variant}: {digits(found.mean)} times the token time of {first}"
+        f" ({confidence(found.level)}% interval {_range(found)}, {found.count} rounds)"
     )
     return f"{text}: no difference is shown" if found.low <= 1 <= found.high else text
 

@@ -25,6 +25,7 @@ from labctl.files import work_trees
 from labctl.records import (
     ArtifactIdentity,
     BoardFacts,
+    NightPart,
     PlanRecord,
     RunRecord,
     TrialLimit,
@@ -213,6 +214,7 @@ def run_record(
     notes: Sequence[str],
     untrusted: bool = False,
     job: str | None = None,
+    night: NightPart | None = None,
 ) -> RunRecord:
     """Make the record of a run that begins now, under the board's lease."""
     recipe = prepared.recipe
@@ -237,6 +239,7 @@ def run_record(
         untrusted_board=held.board.untrusted,
         untrusted_recipe=untrusted,
         job=job,
+        night=night,
     )
 
 

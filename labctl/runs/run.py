@@ -8,7 +8,7 @@ from functools import partial
 from labctl.build import BuildRequest
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe
-from labctl.records import BoardFacts
+from labctl.records import BoardFacts, NightPart
 from labctl.results.gates import CompareGates, leave_open
 from labctl.runs.board.deploy_preview import take_and_send
 from labctl.runs.board.lab_lease import BoardUse
@@ -38,7 +38,7 @@ class RunRequest:
     run's lease, before anything of the recipe is sent, and may refuse it too. The board is used for
     ``holder`` (``USER@HOST``; None: who runs this process) and the ``attempt`` at the ``job`` that
     has claimed it. A run of another ``kind`` is a part of that job, not its result. Others may use
-    the board in ``aside``, while models are fetched.
+    the board in ``aside``, while models are fetched. ``night``: the night that it is a part of.
     """
 
     recipe: Recipe
@@ -54,6 +54,7 @@ class RunRequest:
     attempt: int | None = None
     kind: UseKind = "run"
     aside: Callable[[], AbstractContextManager[None]] = nullcontext
+    night: NightPart | None = None
 
     @property
     def use(self) -> BoardUse:
@@ -144,6 +145,7 @@ def run_recorded(
             notes=notes,
             untrusted=request.untrusted,
             job=request.job if request.kind == "run" else None,
+            night=request.night,
         )
         planned = plan_record(prepared, plan, max_seconds, limits, program)
         directory.start(run, planned, recipe.as_written)

@@ -1,3 +1,6 @@
+import re
+from datetime import timedelta
+
 import pytest
 from nightly_runs import Lab
 from records_made import model
@@ -5,7 +8,7 @@ from records_made import model
 from labctl.compare.regressions import Change, ChangeStatus, find_changes
 from labctl.compare.series import Series, contradicted, series_of
 from labctl.compare.thresholds import Thresholds
-from labctl.records import Check, Execution
+from labctl.records import Check, Execution, NightPart
 
 LIMITS = Thresholds.of_recipe({})
 
@@ -169,3 +172,102 @@ def test_a_commit_between_two_nights_is_placed_between_them(lab: Lab) -> None:
     lab.night(38, 100, committed=True)
     (confirmed,) = changes(lab)
     assert len(confirmed.series.again) == 1
+
+
+MINUTE = timedelta(minutes=1)
+
+
+def nightly(
+    lab: Lab, name: str, pairs: int, good: tuple[int, float], head: tuple[int, float]
+) -> None:
+    """A night of ``labctl nightly``: the last good source and head in turns, head first."""
+    for number in range(2 * pairs):
+        side, (commit, ms) = ("good", good) if number % 2 else ("head", head)
+        part = {"night": NightPart(id=name, side=side)}
+        lab.night(commit, ms, of_run=part, later=MINUTE if number else None)
+
+
+def test_a_night_is_one_night_whatever_number_of_runs_it_has(lab: Lab) -> None:
+    """98 runs of one night were 98 nights."""
+    nightly(lab, "n1", 49, good=(1, 100), head=(2, 106))
+    series = the_series(lab)
+    (night,) = series.nights
+    assert (night.name, night.version, len(night.runs)) == ("n1", "c002", 49)
+    assert night.value == pytest.approx(106e6, rel=0.01)
+    assert len(series.run_values) == 49
+    (beside,) = series.again
+    assert (beside.name, beside.version, len(beside.runs)) == ("n1", "c001", 49)
+    assert changes(lab) == []
+
+
+def test_a_night_that_goes_on_the_next_day_is_one(lab: Lab) -> None:
+    for _ in range(3):
+        lab.night(2, 100, of_run={"night": NightPart(id="n1", side="head")})
+    assert [night.name for night in the_series(lab).nights] == ["n1"]
+
+
+def test_runs_of_one_local_day_are_one_night_for_each_build(lab: Lab) -> None:
+    lab.night(1, 100)
+    for commit in (1, 1, 2, 2):
+        lab.night(commit, 100, later=MINUTE)
+    nights = the_series(lab).nights
+    assert [(night.version, len(night.runs)) for night in nights] == [("c001", 3), ("c002", 2)]
+    first, second = nights
+    assert first.name == second.name
+    assert re.fullmatch(r"2026-\d\d-\d\d", first.name)
+
+
+def test_a_throttled_run_of_a_night_changes_nothing(lab: Lab) -> None:
+    for ms in (100, 100, 300):
+        lab.night(2, ms, of_run={"night": NightPart(id="n1", side="head")})
+    (night,) = the_series(lab).nights
+    assert night.value == pytest.approx(100e6, rel=0.03)
+
+
+def test_nights_find_a_step_of_their_heads_and_their_pairs_confirm_it(lab: Lab) -> None:
+    """The last good source stays behind, and is measured again beside each slow head."""
+    for commit in range(1, 21):
+        nightly(lab, f"n{commit}", 2, good=(commit - 1, 100), head=(commit, 100))
+    for commit in range(21, 33):
+        nightly(lab, f"n{commit}", 2, good=(20, 100), head=(commit, 112))
+    series = the_series(lab)
+    assert [night.name for night in series.nights] == [f"n{number}" for number in range(1, 33)]
+    (change,) = changes(lab)
+    assert (change.last_good.version, change.first_slow.version) == ("c020", "c021")
+    assert change.status is ChangeStatus.CONFIRMED
+
+
+def test_the_night_that_shows_a_step_does_not_confirm_it(lab: Lab) -> None:
+    lab.nights(range(20), 100)
+    nightly(lab, "n20", 6, good=(19, 100), head=(20, 112))
+    for commit in range(21, 32):
+        lab.night(commit, 112, of_run={"night": NightPart(id=f"n{commit}", side="head")})
+    (change,) = changes(lab)
+    assert (change.status, change.row) == (ChangeStatus.SUSPECTED, None)
+    assert change.reason == "the source before it was not measured again since"
+
+
+def test_a_commit_that_a_night_searched_is_no_night(lab: Lab) -> None:
+    nightly(lab, "n1", 2, good=(1, 100), head=(9, 106))
+    for commit in (4, 6, 5):
+        part = NightPart(id="n1", side=f"{commit:040d}")
+        lab.night(commit, 103, of_run={"night": part}, later=MINUTE)
+    series = the_series(lab)
+    assert [night.version for night in series.nights] == ["c009"]
+    assert {night.version for night in series.again} == {"c001", "c004", "c005", "c006"}
+
+
+def test_a_night_whose_head_has_no_value_leaves_the_newest_source_unknown(lab: Lab) -> None:
+    failed = (Check(name="span", ok=False, detail="0.5"),)
+    lab.nights(range(3), 100)
+    lab.night(4, 100, of_run={"night": NightPart(id="n4", side="head")}, checks=failed)
+    lab.night(3, 100, of_run={"night": NightPart(id="n4", side="good")}, later=MINUTE)
+    series = the_series(lab)
+    assert len(series.nights) == 3
+    assert len(series.lost) == 1
+
+
+def test_if_only_last_good_sources_have_values_they_are_the_series(lab: Lab) -> None:
+    for number in range(3):
+        lab.night(1, 100, of_run={"night": NightPart(id=f"n{number}", side="good")})
+    assert [night.name for night in the_series(lab).nights] == ["n0", "n1", "n2"]

@@ -20,9 +20,11 @@ from labctl.compare import (
     run_sides,
 )
 from labctl.compare.estimates import History
+from labctl.compare.words import interval_text
 from labctl.index import TrialRow
 from labctl.records import Check, Execution
 from labctl.results.summary import summarise
+from labctl.stats import Interval
 
 STEADY = [100.0, 101.0, 99.0, 100.5, 99.5]
 
@@ -49,6 +51,22 @@ def sessions(*values: list[float]) -> History:
 
 def noisy(chance: random.Random, sigma: float, count: int) -> list[float]:
     return [100 * chance.gauss(1, sigma) for _ in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("level", "shown"),
+    [
+        (0.95, "95"),
+        (0.999, "99.9"),
+        (1 - 0.05 / 6, "99.17"),
+        (1 - 0.0005 / 3, "99.98"),
+        (1 - 0.0005 / 30, "99.998"),
+        (1 - 0.05 / 1e6, "99.999995"),
+    ],
+)
+def test_a_level_below_1_is_never_an_interval_of_100_percent(level: float, shown: str) -> None:
+    found = interval_text(Interval(1.05, 1.03, 1.07, level, 9))
+    assert found == f"{shown} % interval 1.030 to 1.070"
 
 
 def test_a_difference_of_three_percent_or_less_is_the_same() -> None:

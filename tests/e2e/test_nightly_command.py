@@ -41,6 +41,16 @@ def test_a_good_head_becomes_the_last_good(lab: LabUnderTest) -> None:
     assert "GOOD" in good.text
     assert "is head now: baseline nightly-ticks-ticker" in said(good)
     assert "nightly-ticks-ticker" in lab.run("baseline", "list").text
+    assert good.text.startswith("GOOD: 1 of 1\n")
+    (night,) = (path.name for path in lab.root.glob("nights/2*"))
+    parts = [json.loads(path.read_text())["night"] for path in lab.root.glob("runs/*/run.json")]
+    assert {one["id"] for one in parts} == {night}
+    sides = Counter(one["side"] for one in parts)
+    assert sides.keys() == {"good", "head"}
+    (series,) = json.loads(lab.run("regressions", "--json").text)["series"]
+    (only,) = series["nights"]  # what a busy host made doubtful is left out of it
+    assert only["night"] == night
+    assert 1 < len(only["runs"]) <= sides["head"]
     trend = (lab.root / "nights" / "ticks.html").read_text()
     assert trend.count("<circle") == 1
 
@@ -143,6 +153,8 @@ def test_a_head_that_does_not_compile_is_blamed_and_a_board_that_is_gone_is_not(
     assert done.exit_status == 1, said(done)
     (finding,) = json.loads(done.stdout)["findings"]
     assert (finding["verdict"], finding["blame"]) == ("does not build", "job")
+    assert "ticker.c:" in finding["reason"]
+    assert "error:" in finding["details"]
 
     write_source(lab.root, "head", 21)
     # As long as there is time, the only board may come back.

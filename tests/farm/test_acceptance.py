@@ -46,8 +46,9 @@ def test_an_accepted_slowdown_is_no_alarm_and_stands_on_the_first_lines(accepted
         assert found.ratio == pytest.approx(1.08, abs=0.02)  # beside the last good
         assert found.accepted == pytest.approx(1.08, abs=0.02)
         assert result.exit_status == 0
-        assert "was accepted by" in result.headlines[-1]
-        assert result.headlines[-1].endswith(": the new sampler")
+        (line,) = result.accepted
+        assert "was accepted by" in line
+        assert line.endswith(": the new sampler")
 
 
 def test_an_acceptance_lets_the_last_good_move(accepted: Path) -> None:

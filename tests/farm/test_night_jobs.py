@@ -40,8 +40,10 @@ from labctl.farm.nightly.hosts import check_reach
 from labctl.farm.nightly.lab_executor import LabExecutor
 from labctl.farm.nightly.night_jobs import NightJobs
 from labctl.farm.run_archives import RunArchives
+from labctl.farm.run_content import RunContent
 from labctl.farm.store import lab_store
 from labctl.farm.worker import Worker
+from labctl.records import NightPart
 from labctl.records.night import NightRow
 from labctl.retry import wait_until
 from labctl.runs import read_recipe
@@ -698,3 +700,13 @@ def test_a_job_that_the_night_took_back_has_not_begun(farm: Farm) -> None:
     farm.state.jobs.submit(NewJob("other", {}, ("rk1",), id="c"))
     farm.state.jobs.cancel("c", "wrong plan")
     assert jobs.has_begun("c")
+
+
+def test_a_job_tells_its_run_which_night_and_side_it_is_of(farm: Farm) -> None:
+    """So that a series counts one night, whatever runs it made."""
+    sides = {"a": replace(GOOD, side="good"), "b": replace(HEAD, side="head")}
+    runs = farm.runs(farm.work)
+    runs.run(ROW, "rk2", sides, farm.began.append)
+    found = {job.id: RunContent.read(job.content).night for job in farm.state.jobs.list(ended=9)}
+    assert found["a"] == NightPart(id="n1", side="good")
+    assert found["b"] == NightPart(id="n1", side="head")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import subprocess
+from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
 
@@ -172,6 +173,21 @@ def test_a_night_that_was_cut_off_and_has_no_time_left_gets_its_result(lab: LabF
     assert found.verdict == "not monitored"
     assert f"night {cut_off.name} was interrupted" in said[0]
     assert (cut_off / "report.html").exists()
+
+
+def test_a_night_that_a_wrong_clock_began_gets_its_result_and_another_begins(lab: LabFile) -> None:
+    """Its deadline is years ahead: it would never end."""
+    record, ahead = planned(lab), datetime(2099, 1, 1, tzinfo=UTC)
+    dates = {"started": ahead, "deadline": ahead.timestamp() + 3600}
+    name = {"id": "20990101T000000Z-ticks-abcdef"}
+    wrong = begin_night(lab.root, record.model_copy(update={**dates, **name}))
+    said: list[str] = []
+    _, folder = _planned(request(lab, said))
+    assert folder != wrong
+    assert said[0] == f"night {wrong.name} was begun with a wrong clock: it does not continue"
+    assert read_result(wrong).findings
+    _, again = _planned(request(lab, said))
+    assert again == folder
 
 
 def test_a_night_of_an_older_labctl_gets_its_result_and_another_begins(lab: LabFile) -> None:

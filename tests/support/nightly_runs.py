@@ -65,14 +65,19 @@ class Lab:
         committed: bool = False,
         variants: Sequence[str] = ("q2_k",),
         of_run: Mapping[str, Any] | None = None,
+        later: timedelta | None = None,
         **changes: Any,
     ) -> str:
         """Measure a source whose tokens take so long; the run's id.
 
-        Of a source that is not ``known`` the records say nothing.
+        Of a source that is not ``known`` the records say nothing. ``later``: so long after the last
+        run, instead of the next night.
         """
         self._night += 1
         now = BEGAN + timedelta(days=self._night)
+        if later is not None:
+            assert self.last is not None
+            now = self.last[0].started + later
         own = build(commit)
         run_id = f"{now:%Y%m%dT%H%M%SZ}-q2-{self._night:06x}"
         record = run(

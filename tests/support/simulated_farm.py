@@ -293,8 +293,8 @@ def nights_in_a_row(
         searches = search_commits(night, alarms)
         ended = result_of(night, searches, strict=False)
         result = with_past(ended, before, planned, same_programs(root, plan, 0.05))
-        lines = accepted_lines(keep_accepted(lab, result, planned, []))
-        result = result.model_copy(update={"headlines": (*result.headlines, *lines)})
+        accepted = accepted_lines(keep_accepted(lab, result, planned, []))
+        result = result.model_copy(update={"accepted": tuple(accepted)})
         write_atomic(folder / RESULT, result.model_dump_json())
         yield night, result
 

@@ -4,9 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from labctl.records import NightPart
 from labctl.records.night import NightRow
 
-GOOD, HEAD = "good", "head"
+GOOD, HEAD = "good", NightPart.HEAD
 
 
 @dataclass(frozen=True)
@@ -14,13 +15,15 @@ class Built:
     """One side of a build.
 
     ``key`` is that of its artifact; ``program`` a digest of its deployed files, equal where each
-    byte is. ``source`` is for people.
+    byte is. ``source`` is for people; ``side`` is ``good``, ``head`` or a commit, once the night
+    knows it.
     """
 
     key: str
     version: str
     source: str
     program: str = ""
+    side: str = ""
 
 
 @dataclass(frozen=True)

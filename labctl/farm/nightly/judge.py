@@ -13,6 +13,7 @@ from labctl.compare.comparison import Row, Verdict
 from labctl.compare.estimates import estimate_pairs
 from labctl.compare.thresholds import Thresholds
 from labctl.compare.verdicts import judged
+from labctl.compare.words import percent
 from labctl.config.lab import LabFile
 from labctl.errors import Blame
 from labctl.farm.nightly.budget import LOOKS, MISSED, MOST_PAIRS, look_error, smallest_slowdown
@@ -32,7 +33,10 @@ _FLIP = {NightVerdict.GOOD, NightVerdict.SLOWER}
 
 def night_before(lab: LabFile, now: NightResult) -> NightResult | None:
     """Return the last finished night of the plan before this one."""
-    found = (past_result(one) for one in nights_of(lab.root, now.plan) if one.name < now.id)
+    nights = nights_of(lab.root, now.plan, now.started.timestamp())
+    names = [one.name for one in nights]
+    before = nights[names.index(now.id) + 1 :] if now.id in names else nights
+    found = (past_result(one) for one in before)
     return next((one for one in found if one is not None), None)
 
 
@@ -222,7 +226,7 @@ def slower(state: RowState, variant: str, confirming: int) -> Row | None:
 
 def rhythm_text(rhythm: Rhythm) -> str:
     """Return why a row with a rhythm is not judged."""
-    swing = _percent(math.expm1(rhythm.swing))
+    swing = percent(math.expm1(rhythm.swing))
     if rhythm.runs == SHORTEST:
         return f"rhythm of 2 runs: the second run of a pair differs from its first by {swing}"
     return f"rhythm of {rhythm.runs} runs: the slowest is {swing} above the fastest"
@@ -272,7 +276,9 @@ def _good_reason(ratio: LogRatio | None, row: NightRow) -> str:
     if ratio is None:
         return ""
     high = ratio.interval(1 - 2 * MISSED).high
-    return f"at most {_percent(high - 1)} slower ({_percent(row.find)} is excluded)"
+    faster = f"not slower; at least {percent(1 / high - 1)} faster"
+    bound = faster if high < 1 else f"at most {percent(high - 1)} slower"
+    return f"{bound} ({percent(row.find)} is excluded)"
 
 
 def _undecided(
@@ -284,7 +290,7 @@ def _undecided(
     """Return the reason why a measured row is neither good nor slower."""
     confirm, head = pairs
     if row.is_too_noisy and not confirm:
-        best = _percent(row.mde or 0.0)
+        best = percent(row.mde or 0.0)
         reason = f"too noisy: {MOST_PAIRS} pairs find a slowdown of {best} at best"
         return {"verdict": NightVerdict.NOT_MONITORED, "reason": reason}
     if len(screen) < row.screen:
@@ -292,25 +298,20 @@ def _undecided(
         return {"verdict": NightVerdict.NOT_MONITORED, "reason": reason}
     if len(confirm) < LOOKS * row.look:
         reason = (
-            f"the screening does not exclude {_percent(row.find)}; the time ran out after"
+            f"the screening does not exclude {percent(row.find)}; the time ran out after"
             f" {len(confirm)} of {LOOKS * row.look} pairs of the confirmation"
         )
         return {"verdict": NightVerdict.SUSPECTED, "reason": reason}
     assert ratio is not None
     if _scatters(row, confirm, head) and _scatter(head) > _OWN * _scatter(confirm):
         reason = (
-            f"head's own runs scatter by {_percent(_scatter(head))}, the last good's on the same"
-            f" board by {_percent(_scatter(confirm))}"
+            f"head's own runs scatter by {percent(_scatter(head))}, the last good's on the same"
+            f" board by {percent(_scatter(confirm))}"
         )
         return {"verdict": NightVerdict.SUSPECTED, "reason": reason}
     least = smallest_slowdown(ratio.noise, len(confirm), row.practical)
     if least > row.find:
-        reason = f"too noisy tonight: {len(confirm)} pairs find {_percent(least)} at best"
+        reason = f"too noisy tonight: {len(confirm)} pairs find {percent(least)} at best"
         return {"verdict": NightVerdict.NOT_MONITORED, "reason": reason, "mde": least}
     reason = f"neither confirmed nor excluded after {len(confirm)} pairs"
     return {"verdict": NightVerdict.SUSPECTED, "reason": reason}
-
-
-def _percent(share: float) -> str:
-    sign = "-" if share < 0 else ""
-    return f"{sign}{100 * math.fabs(share):.2g} %"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from labctl.config.lab import LabFile
 from labctl.farm.nightly.executor import GOOD, HEAD
 from labctl.farm.nightly.night import Night
-from labctl.farm.nightly.results import BLAMED, SOUND
+from labctl.farm.nightly.results import BLAMED, PASSED
 from labctl.records.night import NightFinding, NightResult, NightVerdict
 from labctl.state import lab_state
 
@@ -22,7 +22,7 @@ def baseline_name(plan: str, build: str) -> str:
 #: Nights in which each row has to be good, tonight included.
 GOOD_NIGHTS = 3
 #: Verdicts that say whether head is as fast as the last good.
-_JUDGED = (*SOUND, *BLAMED, NightVerdict.SUSPECTED)
+_JUDGED = (*PASSED, *BLAMED, NightVerdict.SUSPECTED)
 
 
 def keep_good(lab: LabFile, night: Night, build: str, name: str, runs: Sequence[str]) -> None:
@@ -43,7 +43,7 @@ def new_good_runs(night: Night, build: str, past: Sequence[NightResult]) -> tupl
     states = [one for one in night.state.rows.values() if one.row.build == build]
     names = {one.row.name for one in states}
     tonight = [one for one in night.findings() if one.row in names]
-    if not any(one.verdict in SOUND for one in tonight):
+    if not any(one.verdict in PASSED for one in tonight):
         return ()
     required = {one.row.name for one in states if one.row.required}
     nights = [tonight, *(result.findings for result in past)]
@@ -66,7 +66,7 @@ def blocking_rows(
     Their last verdict in three nights is bad, or there is none. ``nights``: the findings of each,
     tonight's first.
     """
-    return [one for one in findings if last_verdict(one, nights[:GOOD_NIGHTS]) not in SOUND]
+    return [one for one in findings if last_verdict(one, nights[:GOOD_NIGHTS]) not in PASSED]
 
 
 def last_verdict(

@@ -198,7 +198,14 @@ class Night:
     def _give_up_builds(self, name: str, why: Mapping[str, LabctlError]) -> None:
         for side, error in why.items():
             now, failure = self.executor.now(), Failure.of(error)
-            entry = NightEntry(event="unbuilt", at=now, build=name, side=side, failure=failure)
+            entry = NightEntry(
+                event="unbuilt",
+                at=now,
+                build=name,
+                side=side,
+                failure=failure,
+                source=error.source,
+            )
             self.state.add(entry)
 
     def _as_built(self, board: str, states: Sequence[RowState]) -> Iterator[RowState]:

@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from threading import Event, Lock
@@ -40,6 +40,7 @@ from labctl.farm.run_archives import RunArchives, is_finished
 from labctl.farm.run_content import RunContent
 from labctl.farm.store import lab_store
 from labctl.farm.worker import Worker
+from labctl.records import NightPart
 from labctl.records.night import NightRow
 from labctl.retry import retry_infra
 from labctl.runs.planning.time_limits import longest_seconds
@@ -235,7 +236,9 @@ class NightJobs:
 
     def _new(self, row: NightRow, board: str, job: str, built: Built, *, unit: str) -> NewJob:
         recipe = self.recipe(row, built)
-        content = RunContent.of(recipe, self.lab.root)
+        content = replace(
+            RunContent.of(recipe, self.lab.root), night=NightPart(id=self.night, side=built.side)
+        )
         tools = content.build.tools if content.build else {}
         files = {*content.files.items(), *((name, tool.sha256) for name, tool in tools.items())}
         if not files <= self._shared:

@@ -1,8 +1,11 @@
 """Folders of a lab's nights, ``nights/<UTC time>-<plan>-<id>/``, and results of past nights."""
 
 import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import TypeVar
@@ -20,6 +23,10 @@ R = TypeVar("R", bound=FileRecord)
 
 NIGHTS = "nights"
 RECORD, RESULT = "night.json", "result.json"
+#: Form of the time, in UTC, with which a night's id begins.
+NIGHT_TIME = "%Y%m%dT%H%M%SZ"
+#: A night that is dated further ahead (s) was begun with a wrong clock.
+CLOCK_SECONDS = 3600.0
 #: Older nights say little about a board today.
 _RECENT = 30
 #: Nights from which the noise of a row is estimated: a board is repaired, too.
@@ -28,11 +35,22 @@ _NOISE_NIGHTS = 10
 _LEAST_DEGREES = 8
 
 
-def nights_of(root: Path, plan: str) -> list[Path]:
-    """Return the folders of a plan's nights, newest first."""
+def nights_of(root: Path, plan: str, now: float | None = None) -> list[Path]:
+    """Return the folders of a plan's nights, newest first.
+
+    Nights dated after ``now``, in seconds since 1970, come last: a clock was wrong when they began,
+    and nobody knows when that was.
+    """
+    now = time.time() if now is None else now
     found = (root / NIGHTS).glob(f"*-{plan}-*/{RECORD}")
     own = (path.parent for path in found if path.parent.name.split("-", 1)[1][:-7] == plan)
-    return sorted(own, reverse=True)
+    return sorted(own, key=lambda one: (not _is_ahead(one, now), one.name), reverse=True)
+
+
+def _is_ahead(folder: Path, now: float) -> bool:
+    """Return True if the time in the name of a night's folder has not come yet."""
+    latest = datetime.fromtimestamp(now + CLOCK_SECONDS, UTC)
+    return folder.name.partition("-")[0] > f"{latest:{NIGHT_TIME}}"
 
 
 def begin_night(root: Path, record: NightRecord) -> Path:
@@ -71,10 +89,18 @@ def past_result(folder: Path) -> NightResult | None:
 
 
 def unfinished_night(root: Path, plan: str) -> tuple[Path, NightRecord] | None:
-    """Return the last night of a plan if it was cut off; None: it came to its end."""
-    for folder in nights_of(root, plan)[:1]:
+    """Return the last night of a plan if it was cut off; None: it came to its end.
+
+    One that is dated ahead may be the last one too, with a clock that was wrong.
+    """
+    now, nights = time.time(), nights_of(root, plan)
+    for folder in nights[:1]:
         if not (folder / RESULT).exists():
             return folder, read_night(folder)
+    for folder in nights[1:]:
+        if _is_ahead(folder, now) and not (folder / RESULT).exists():
+            with suppress(ConfigError):  # damaged: nothing of it can be ended
+                return folder, read_night(folder)
     return None
 
 
@@ -95,7 +121,7 @@ def past_results(root: Path, plan: str, before: str | None = None) -> list[Night
 
 @dataclass(frozen=True)
 class PastRow:
-    """What the last nights measured of a row, on its own board.
+    """Measurements of a row by the last nights, on its own board.
 
     ``noise`` is that of one run's logarithm, from ten nights, one outlier bounded; ``seconds`` what
     a run took from the end of the one before it in its pair; None: too few pairs.

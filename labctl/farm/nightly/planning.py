@@ -26,7 +26,7 @@ from labctl.farm.nightly.budget import (
 )
 from labctl.farm.nightly.executor import Built
 from labctl.farm.nightly.hosts import check_reach
-from labctl.farm.nightly.nights import PastRow, past_findings, past_rows
+from labctl.farm.nightly.nights import NIGHT_TIME, PastRow, past_findings, past_rows
 from labctl.farm.nightly.plan_file import NightPlan, NightRows
 from labctl.farm.nightly.times import confirming_seconds, enough_time
 from labctl.farm.selector import BoardSelector, select_boards
@@ -100,7 +100,7 @@ def make_plan(
     pools = {row.name: _equals(lab, row, rows) for row in rows}
     rows = [row.model_copy(update={"equals": pools[row.name]}) for row in rows]
     record = NightRecord(
-        id=f"{started:%Y%m%dT%H%M%SZ}-{plan.name}-{uuid4().hex[:6]}",
+        id=f"{started:{NIGHT_TIME}}-{plan.name}-{uuid4().hex[:6]}",
         plan=plan.name,
         started=started,
         deadline=started.timestamp() + plan.time,
@@ -269,7 +269,7 @@ def _series_noise(root: Path, row: NightRow, figure: str | None) -> Scatter | No
     recipe = row.name.partition("/")[2].rpartition("@")[0]
     trials = RunRepository(root / "runs").trials(Filter(recipe=recipe, board=row.board))
     found = [
-        Scatter(noise(np.log(np.asarray(series.values))), len(series.values) - 1.0)
+        Scatter(noise(np.log(np.asarray(series.run_values))), len(series.run_values) - 1.0)
         for series in series_of(trials, [figure] if figure else [])
         if len(series.values) >= _LEAST_NIGHTS
     ]

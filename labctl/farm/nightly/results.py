@@ -1,18 +1,18 @@
-"""Results of a night: exit status, cases for CI servers, and the step of the last good build."""
+"""Results of a night: its findings, its exit status, and cases for CI servers."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from labctl.compare.words import percent
 from labctl.config.types import format_duration
-from labctl.errors import Blame, ExitStatus, LabctlError
+from labctl.errors import Blame, ExitStatus, LabctlError, printable
 from labctl.farm.nightly.budget import LOOKS
 from labctl.farm.nightly.executor import GOOD, HEAD
 from labctl.farm.nightly.hosts import NightHost
 from labctl.farm.nightly.night import Night
-from labctl.records import Execution
+from labctl.records import Execution, Failure
 from labctl.records.night import (
     CommitSearch,
     NightFinding,
@@ -21,19 +21,25 @@ from labctl.records.night import (
     NightRow,
     NightVerdict,
 )
-from labctl.report.ci import Case, Outcome, Suite
+from labctl.report.ci import Case, Outcome, Suite, failure_text
+from labctl.units import counted, local_time
 
+#: Verdicts of rows that are as fast as the last good.
+PASSED = (NightVerdict.GOOD, NightVerdict.SAME)
 #: Verdicts that blame the source.
 BLAMED = (NightVerdict.SLOWER, NightVerdict.FAILS, NightVerdict.DOES_NOT_BUILD)
 #: Verdicts without a result.
 OPEN = (NightVerdict.SUSPECTED, NightVerdict.NOT_JUDGED, NightVerdict.NOT_MONITORED)
-#: Verdicts of rows that are as fast as the last good.
-SOUND = (NightVerdict.GOOD, NightVerdict.SAME)
+#: Most lines of a finding's details, and the most characters of each.
+_MOST_LINES, _LONGEST_LINE = 12, 200
+_DIGITS = 12
+#: What stands still, on the first line of a result; the rest is counted.
+_MOST_HEADLINES = 3
 
 
 def result_of(night: Night, searches: Sequence[CommitSearch], *, strict: bool) -> NightResult:
     """Return the result of a night that is at its end."""
-    findings = night.findings()
+    findings = tuple(_with_facts(night, one) for one in night.findings())
     builds = dict.fromkeys(row.build for row in night.record.rows)
     return NightResult(
         id=night.record.id,
@@ -43,15 +49,61 @@ def result_of(night: Night, searches: Sequence[CommitSearch], *, strict: bool) -
         exit_status=exit_status(findings, strict=strict),
         findings=findings,
         searches=tuple(searches),
-        builds={
-            name: {
-                side: built.source
-                for side, built in night.state.sides(name).items()
-                if side in (GOOD, HEAD)
-            }
-            for name in builds
-        },
+        builds={name: _sources(night, name) for name in builds},
     )
+
+
+def _sources(night: Night, build: str) -> dict[str, str]:
+    """Return the revision of each side of a build, also of one that does not build."""
+    unbuilt = {
+        entry.side: entry.source
+        for entry in night.state.entries
+        if entry.event == "unbuilt" and entry.build == build and entry.side and entry.source
+    }
+    built = {side: one.source for side, one in night.state.sides(build).items()}
+    found = {**unbuilt, **built}
+    return {side: found[side] for side in (GOOD, HEAD) if side in found}
+
+
+def _with_facts(night: Night, one: NightFinding) -> NightFinding:
+    """Return a finding with what the night knows beside its measurements."""
+    state = night.state.rows[one.row]
+    seconds = sum(
+        entry.seconds or 0.0
+        for entry in night.state.entries
+        if entry.event == "measured" and entry.row == one.row
+    )
+    facts: dict[str, object] = {
+        "left": dict(state.left),
+        "seconds": seconds / len(state.row.variants),
+    }
+    build = state.row.build
+    failure: Failure | None = None
+    if one.verdict is NightVerdict.DOES_NOT_BUILD:
+        failure = night.state.unbuilt[build, HEAD]
+        facts["reason"] = _unbuilt(one.reason, failure, _sources(night, build).get(HEAD))
+    elif one.verdict is NightVerdict.FAILS:
+        failure = state.fails
+    elif one.verdict is NightVerdict.NOT_MEASURED:
+        sides = (night.state.unbuilt.get((build, side)) for side in (GOOD, HEAD))
+        given_up = state.gave_up.failure if state.gave_up else None
+        failure = next((side for side in sides if side), given_up)
+    if failure is not None and failure.details:
+        facts["details"] = _bounded(failure.details)
+    return one.model_copy(update=facts)
+
+
+def _unbuilt(reason: str, failure: Failure, source: str | None) -> str:
+    """Add the commit, and the first line of the compiler's errors, to the reason."""
+    head = f" (head {source[:_DIGITS]})" if source else ""
+    error = _bounded(failure.details or "").partition("\n")[0].strip()
+    return f"{reason}{head}{f': {error}' if error else ''}"
+
+
+def _bounded(text: str) -> str:
+    """Return the first lines of a text, without what a terminal would obey."""
+    lines = [line[:_LONGEST_LINE] for line in text.strip().splitlines() if line.strip()]
+    return printable("\n".join(lines[:_MOST_LINES]))
 
 
 def exit_status(findings: Sequence[NightFinding], *, strict: bool = False) -> int:
@@ -71,13 +123,25 @@ def exit_status(findings: Sequence[NightFinding], *, strict: bool = False) -> in
         return ExitStatus.CONFIG
     if strict and verdicts & set(OPEN):
         return ExitStatus.JOB
-    return ExitStatus.OK if verdicts & set(SOUND) else ExitStatus.INFRA
+    return ExitStatus.OK if verdicts & set(PASSED) else ExitStatus.INFRA
 
 
 def suite_of(result: NightResult, *, strict: bool = False) -> Suite:
     """Return a case for each variant of each row: green only where a slowdown is excluded."""
     cases = tuple(_case(one, result, strict=strict) for one in result.findings)
-    return Suite(f"night {result.plan}", cases, started=result.started)
+    known = dict(build_facts(result))
+    return Suite(
+        suite_name(result.plan),
+        cases,
+        started=result.started,
+        properties={"night": result.id, **known},
+        verdict=headline(result),
+    )
+
+
+def suite_name(plan: str) -> str:
+    """Return the name of the suite of a plan's nights."""
+    return f"night {plan}"
 
 
 def _case(one: NightFinding, result: NightResult, *, strict: bool) -> Case:
@@ -85,12 +149,13 @@ def _case(one: NightFinding, result: NightResult, *, strict: bool) -> Case:
     recipe, _, board = rest.rpartition("@")
     group = f"{build}.{recipe}.{board.replace('.', '_')}.{one.variant}"
     outcome = {
-        **dict.fromkeys(SOUND, Outcome.PASSED),
+        **dict.fromkeys(PASSED, Outcome.PASSED),
         NightVerdict.NOT_MEASURED: Outcome.ERROR,
         **dict.fromkeys(BLAMED, Outcome.FAILED),
         **dict.fromkeys(OPEN, Outcome.FAILED if strict else Outcome.SKIPPED),
     }[one.verdict]
     figures = {} if one.ratio is None else {"head_over_last_good": one.ratio}
+    place = f"on board {one.board}: " if _has_moved(one) else ""
     searched = [s.reason for s in result.searches if s.row == one.row]
     return Case(
         recipe,
@@ -98,10 +163,11 @@ def _case(one: NightFinding, result: NightResult, *, strict: bool) -> Case:
         "nightly",
         outcome,
         str(one.verdict),
-        sentence(one),
-        "\n".join(searched),
+        "; ".join([f"{place}{sentence(one)}", *searched]),
+        one.details or "",
+        one.seconds,
         figures=figures,
-        labels={"board": one.board},
+        labels={"row": one.row, "variant": one.variant, "board": one.board},
     )
 
 
@@ -109,25 +175,147 @@ def sentence(one: NightFinding) -> str:
     """Return one sentence about a variant of a row."""
     kind = "" if one.execution in (None, Execution.BOARD) else f"{str(one.execution).upper()}: "
     blame = f" (blame: {one.blame})" if one.blame else ""
-    return f"{kind}{one.reason}{blame}"
+    since = f"; since night {one.since}" if one.since else ""
+    left = "".join(f"; it left {board}: {why}" for board, why in one.left.items())
+    return f"{kind}{one.reason}{blame}{since}{left}"
+
+
+def row_name(one: NightFinding) -> str:
+    """Return the name of a variant of a row, with the board that it moved to."""
+    place = f" on {one.board}" if _has_moved(one) else ""
+    return f"{one.row} {one.variant}{place}"
+
+
+def _has_moved(one: NightFinding) -> bool:
+    return not one.row.endswith(f"@{one.board}")
+
+
+def change(one: NightFinding) -> str:
+    """Return ``7.9 % slower``; ``-`` without a measurement."""
+    if one.ratio is None:
+        return "-"
+    by = percent(max(one.ratio, 1 / one.ratio) - 1)
+    return f"{by} {'slower' if one.ratio >= 1 else 'faster'}"
+
+
+def headline(result: NightResult) -> str:
+    """Return the verdict on a night in one line."""
+    return "; ".join(verdict_parts(result))
+
+
+def verdict_parts(result: NightResult) -> list[str]:
+    """Return the verdict on a night: the worst first, the commits, and what is not known."""
+    count = len(result.findings)
+    parts = []
+    for verdict in BLAMED:
+        own = [one for one in result.findings if one.verdict is verdict]
+        if not own:
+            continue
+        if verdict is NightVerdict.DOES_NOT_BUILD:
+            parts.append(f"{verdict.upper()}: head of {_listed(_builds_of(own))}")
+            continue
+        worst = max(own, key=lambda one: one.ratio or 0.0)
+        by = f" ({change(worst)})" if verdict is NightVerdict.SLOWER else ""
+        more = f" and {len(own) - 1} more" if len(own) > 1 else ""
+        parts.append(f"{verdict.upper()} in {len(own)} of {count}: {row_name(worst)}{by}{more}")
+    parts += [
+        f"first slow commit of {one.build}: {one.first[:_DIGITS]}"
+        for one in result.searches
+        if one.first
+    ]
+    passed = sum(one.verdict in PASSED for one in result.findings)
+    unknown = count - passed - sum(one.verdict in BLAMED for one in result.findings)
+    known = [f"good: {passed} of {count}"] if passed else []
+    open_ones = [f"no verdict on {unknown} of {count}"] if unknown else []
+    is_ok = result.exit_status == ExitStatus.OK
+    rest = [*known, *open_ones] if is_ok else [*open_ones, *known]
+    if not parts and rest:  # the first words of all
+        rest[0] = rest[0].replace("no verdict", "NO VERDICT").replace("good", "GOOD")
+    rest_of_lines = len(result.headlines) - _MOST_HEADLINES
+    told = list(result.headlines[:_MOST_HEADLINES])
+    told += [f"and {rest_of_lines} more such lines"] if rest_of_lines > 0 else []
+    return [*parts, *rest, *told] or ["NO VERDICT: the night has no rows"]
+
+
+def _builds_of(findings: Sequence[NightFinding]) -> list[str]:
+    return list(dict.fromkeys(one.row.partition("/")[0] for one in findings))
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:3])
+    return f"{shown} and {len(names) - 3} more" if len(names) > 3 else shown
+
+
+def build_facts(result: NightResult) -> Iterator[tuple[str, str]]:
+    """Yield each build with the revisions of its sides."""
+    words = {GOOD: "last good"}
+    for name, sides in result.builds.items():
+        known = ", ".join(
+            f"{words.get(side, side)} {source[:_DIGITS]}" for side, source in sides.items()
+        )
+        yield name, known or "nothing was built"
+
+
+def notes_of(result: NightResult) -> Iterator[str]:
+    """Yield what is known beside the rows: commits, what people accepted, how nights err."""
+    for search in result.searches:
+        yield f"{search.build}: {search.reason}"
+    yield from result.accepted
+    if (same := result.same_programs) is not None:
+        yield (
+            f"{same.pairs} pairs of equal programs in {counted(same.nights, 'night')}: one side"
+            f" took {same.ratio:.4f} times as long as the other (99 % interval {same.low:.4f} to"
+            f" {same.high:.4f}); {same.beyond} of them differ by the slowdown to find or more"
+        )
 
 
 def lines_of(result: NightResult) -> Iterator[str]:
-    """Yield the lines of a result for people; bad results first."""
-    for name, sides in result.builds.items():
-        known = ", ".join(f"{side} {source[:12]}" for side, source in sides.items())
-        yield f"{name}: {known or 'nothing was built'}"
-    order = [*list(NightVerdict)[1:], NightVerdict.GOOD]
-    for verdict in order:
-        for one in result.findings:
-            if one.verdict is verdict:
-                place = f" on {one.board}" if not one.row.endswith(f"@{one.board}") else ""
-                yield f"{verdict.upper():<14} {one.row} {one.variant}{place}: {sentence(one)}"
-    for search in result.searches:
-        yield f"{search.build}: {search.reason}"
+    """Yield the lines of a result for people: the verdict, the builds; then bad rows first."""
+    yield headline(result)
+    for name, known in build_facts(result):
+        yield f"{name}: {known}"
+    yield from notes_of(result)
+    for one in worst_first(result.findings):
+        yield f"{one.verdict.upper():<14} {row_name(one)}: {sentence(one)}"
+        for line in (one.details or "").splitlines():
+            yield f"    {line}"
     unknown = sum(one.verdict in OPEN for one in result.findings)
     if unknown:
         yield f"{unknown} of {len(result.findings)} have no verdict tonight: they do not pass"
+    yield f"night {result.id}"
+
+
+def not_begun(error: LabctlError) -> str:
+    """Say that a night could not begin."""
+    return f"NO NIGHT: {error.message} (blame: {error.blame})"
+
+
+def suite_without_end(plan: str, file: str, error: LabctlError | None = None) -> Suite:
+    """Return the suite of a night without findings: an error says why.
+
+    ``file`` is that of the plan. Without an ``error`` the night has only begun.
+    """
+    failure = None if error is None else Failure.of(error)
+    case = Case(
+        plan,
+        f"night.{plan}",
+        "nightly",
+        Outcome.ERROR,
+        failure.kind if failure else "not ended",
+        f"no findings: {failure.message} (blame: {failure.blame})"
+        if failure
+        else "the night has not come to its end: it still runs, or it was interrupted",
+        failure_text([failure]) if failure else "",
+        file=file,
+    )
+    return Suite(suite_name(plan), (case,), started=datetime.now(UTC))
+
+
+def worst_first(findings: Sequence[NightFinding]) -> list[NightFinding]:
+    """Return findings in the order in which people should read them."""
+    order = [one for one in NightVerdict if one not in PASSED]
+    places = {verdict: place for place, verdict in enumerate([*order, *PASSED])}
+    return sorted(findings, key=lambda one: places[one.verdict])
 
 
 def plan_lines(record: NightRecord) -> Iterator[str]:
@@ -136,12 +324,56 @@ def plan_lines(record: NightRecord) -> Iterator[str]:
         if row.unmonitored:
             yield f"{row.name}: NOT MONITORED, {row.unmonitored}"
             continue
-        known = "time unknown" if not row.seconds else f"about {_minutes(row)} to screen"
+        time = f"about {_rounded(_screen_seconds(row))} to screen"
+        known = time if row.seconds else "time unknown"
         found = "MDE unknown: no history" if row.mde is None else f"MDE {percent(row.mde)}"
         yield (
             f"{row.name}: {row.screen} pairs to screen; {row.look} pairs for each of up to"
             f" {LOOKS} looks of a confirmation; {known}, {found}"
         )
+
+
+@dataclass(frozen=True)
+class NightTotal:
+    """Time of a night's screening. Times are seconds; moments seconds since 1970."""
+
+    #: All boards together.
+    board_seconds: float
+    #: The end if nothing has to be confirmed: boards work at once, and builds take no time.
+    ends: float
+    #: The end at the latest.
+    deadline: float
+    #: Rows whose time is unknown: they are not counted.
+    unknown: int
+
+
+def total_of(record: NightRecord) -> NightTotal:
+    """Return the time that a plan takes."""
+    boards: dict[str, float] = {}
+    own = [row for row in record.rows if not row.unmonitored]
+    for row in own:
+        boards[row.board] = boards.get(row.board, 0.0) + _screen_seconds(row)
+    longest = max(boards.values(), default=0.0)
+    return NightTotal(
+        sum(boards.values()),
+        min(record.started.timestamp() + longest, record.deadline),
+        record.deadline,
+        sum(not row.seconds for row in own),
+    )
+
+
+def total_line(record: NightRecord) -> str:
+    """Return how long the screening of all rows takes, and when the night ends."""
+    total = total_of(record)
+    latest = f"at the latest {local_time(total.deadline)}"
+    if not total.board_seconds:
+        return f"in all: time unknown; it ends {latest}"
+    rest = f", and {counted(total.unknown, 'row')} of unknown time" if total.unknown else ""
+    return (
+        f"in all: about {_rounded(total.board_seconds)} on all boards together to screen{rest};"
+        f" with nothing to confirm it ends about {local_time(total.ends)} and the time of the"
+        f" builds, {latest}"
+    )
 
 
 def source_lines(found: Sequence[tuple[str, str, str | LabctlError]]) -> Iterator[str]:
@@ -171,5 +403,19 @@ def plan_document(
     }
 
 
-def _minutes(row: NightRow) -> str:
-    return format_duration(round(2 * row.seconds * row.screen))
+def dry_run_document(
+    record: NightRecord,
+    found: Sequence[tuple[str, str, str | LabctlError]],
+    hosts: Mapping[str, NightHost],
+) -> dict[str, Any]:
+    """Return :func:`plan_document` with the time that the plan takes."""
+    return {**plan_document(record, found, hosts), "total": asdict(total_of(record))}
+
+
+def _screen_seconds(row: NightRow) -> float:
+    return 2 * row.seconds * row.screen
+
+
+def _rounded(seconds: float) -> str:
+    """Return a duration in whole minutes where it is long."""
+    return format_duration(round(seconds) if seconds < 600 else 60 * round(seconds / 60))

@@ -2,7 +2,7 @@
 
 import socket
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -11,7 +11,7 @@ from pathlib import Path
 from labctl.build import build as build_artifact
 from labctl.config.lab import Board, LabFile
 from labctl.config.yaml.document import Document
-from labctl.errors import ConfigError
+from labctl.errors import ConfigError, HostError, LabctlError
 from labctl.farm.host_setup import host_worker
 from labctl.farm.nightly.acceptance import accepted_lines, keep_accepted
 from labctl.farm.nightly.executor import GOOD
@@ -22,6 +22,8 @@ from labctl.farm.nightly.last_good import keep_good, new_good_runs
 from labctl.farm.nightly.night import Night
 from labctl.farm.nightly.night_jobs import NightJobs
 from labctl.farm.nightly.nights import (
+    CLOCK_SECONDS,
+    NIGHTS,
     RESULT,
     begin_night,
     past_results,
@@ -77,7 +79,7 @@ def run_night(request: NightRequest) -> tuple[NightResult, Path]:
     host cannot save the findings.
     """
     with _alone(request):
-        planned, folder = _planned(request)
+        planned, folder = _begun(request)
         night, sources, jobs = _night(request, planned, folder)
         past = past_results(request.lab.root, request.plan.name, before=folder.name)
         with jobs.served(_worker(request, planned.record), request.plan.name):
@@ -102,11 +104,11 @@ def ready_night(request: NightRequest) -> Path:
     Raises as :func:`run_night` does.
     """
     with _alone(request):
-        return _planned(request)[1]
+        return _begun(request)[1]
 
 
 def _alone(request: NightRequest) -> AbstractContextManager[object]:
-    lock = request.lab.root / "nights" / f".{request.plan.name}.lock"
+    lock = request.lab.root / NIGHTS / f".{request.plan.name}.lock"
     return locked(lock, timeout=0, holder="another night of this plan")
 
 
@@ -162,16 +164,33 @@ def _finish(
         same_programs(root, plan, find),
     )
     accepted = keep_accepted(request.lab, result, night.record.rows, moved)
-    lines = (*result.headlines, *accepted_lines(accepted))
-    result = result.model_copy(update={"headlines": lines})
+    result = result.model_copy(update={"accepted": tuple(accepted_lines(accepted))})
     if before := night_before(request.lab, result):
         keep_flips(request.lab, before, result)
     write_atomic(folder / NIGHT_PAGE, night_page(result))
     write_atomic(folder / NIGHT_TEXT, night_markdown(result))
     # The file written last marks the end of the night.
     write_atomic(folder / RESULT, result.model_dump_json(indent=2) + "\n")
-    write_atomic(root / "nights" / f"{plan}.html", trend_page(plan, root))
+    _write_trend(request)
     return result
+
+
+def _begun(request: NightRequest) -> tuple[Planned, Path]:
+    """Begin a night, or continue one; if it cannot begin, the plan's page says why."""
+    try:
+        found = _planned(request)
+    except LabctlError as error:
+        with suppress(HostError):  # the reason matters more
+            _write_trend(request, error)
+        raise
+    with suppress(HostError):  # it is written again at the end
+        _write_trend(request)
+    return found
+
+
+def _write_trend(request: NightRequest, problem: LabctlError | None = None) -> None:
+    root, plan = request.lab.root, request.plan.name
+    write_atomic(root / NIGHTS / f"{plan}.html", trend_page(plan, root, problem))
 
 
 def _planned(request: NightRequest) -> tuple[Planned, Path]:
@@ -180,7 +199,10 @@ def _planned(request: NightRequest) -> tuple[Planned, Path]:
     if cut_off := _cut_off(request):
         folder, record = cut_off
         is_same = record.plan_sha256 == plan_digest(request.document)
-        if is_same and record.deadline > now and not request.new:
+        is_ahead = record.started.timestamp() > now + CLOCK_SECONDS
+        if is_ahead:
+            request.say(f"night {folder.name} was begun with a wrong clock: it does not continue")
+        elif is_same and record.deadline > now and not request.new:
             if record.has_recipes:
                 for row in record.rows:
                     check_reach(request.lab, row.board, request.own_host)

@@ -166,11 +166,10 @@ class Sources:
 
     def _as_built(self, artifact: Artifact, name: str) -> Built:
         manifest = artifact.manifest
-        commit = manifest.commit if manifest.source.kind == "git" else None
         version = f"{manifest.version}-{manifest.key[:KEY_DIGITS]}"
         deployed = {tool: manifest.tools[tool].sha256 for tool in sorted(self._tools(name))}
         program = hashlib.sha256(json.dumps(deployed).encode()).hexdigest() if deployed else ""
-        return Built(manifest.key, version, commit or manifest.source.revision, program)
+        return Built(manifest.key, version, manifest.source.full_revision, program)
 
     def _of_baseline(
         self, word: str, known: NightBuild, target: str, name: str

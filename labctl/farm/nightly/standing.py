@@ -1,4 +1,4 @@
-"""What a night means beside those before it: how long it stands, and what stands still."""
+"""A night beside those before it: since when it alarms, and what has had no verdict for long."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet

@@ -177,9 +177,8 @@ class NightState:
     def _apply(self, entry: NightEntry) -> None:
         match entry.event:
             case "built" if entry.build and entry.side:
-                built = Built(
-                    entry.key or "", entry.version or "", entry.source or "", entry.program or ""
-                )
+                facts = (entry.key, entry.version, entry.source, entry.program, entry.side)
+                built = Built(*(fact or "" for fact in facts))
                 self.built[entry.build, entry.side] = built
             case "unbuilt" if entry.build and entry.side and entry.failure:
                 self.unbuilt[entry.build, entry.side] = entry.failure

@@ -40,7 +40,8 @@ class Case:
     """One thing that a run of a recipe was to show. ``group`` is a name with dots, as a class has.
 
     ``kind`` is the kind of failure or doubt, ``message`` says in a sentence what is wrong, or what
-    was found; ``figures`` are measured values by name, for CI servers that show their change.
+    was found; ``figures`` are measured values by name, for CI servers that show their change, and
+    ``labels`` name them apart. ``file`` is the file that it is about; "": that of the recipe.
     """
 
     recipe: str
@@ -53,17 +54,19 @@ class Case:
     seconds: float = 0.0
     figures: Mapping[str, float] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
+    file: str = ""
 
 
 @dataclass(frozen=True)
 class Suite:
-    """All cases of a run, or of several."""
+    """All cases of a run, or of several. ``verdict`` sums them up in a sentence."""
 
     name: str
     cases: tuple[Case, ...]
     host: str = ""
     started: datetime | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
+    verdict: str = ""
 
     def number(self, outcome: Outcome) -> int:
         """Return the number of cases with an outcome."""
@@ -127,7 +130,7 @@ def refused_suite(recipe: Recipe, board: str, error: LabctlError) -> Suite:
             Outcome.ERROR,
             failure.kind,
             f"no result: {failure.message}",
-            _details([failure]),
+            failure_text([failure]),
         )
         for variant in recipe.variants()
     )
@@ -161,7 +164,7 @@ def _of_row(
         outcome,
         kind,
         message,
-        _details(failures),
+        failure_text(failures),
         sum(one.total_seconds() for one in spent),
         _figures(row.summary),
         {
@@ -291,7 +294,8 @@ def _properties(run: RunRecord) -> dict[str, str]:
     return found
 
 
-def _details(failures: Sequence[Failure]) -> str:
+def failure_text(failures: Sequence[Failure]) -> str:
+    """Return failures with their evidence and hints, each line once."""
     lines = []
     for one in failures:
         lines.append(f"{one.kind} ({one.blame}): {one.message}")

@@ -16,7 +16,7 @@ _COMMANDS = {Outcome.FAILED: "error", Outcome.ERROR: "error", Outcome.SKIPPED: "
 
 
 def workflow_commands(suite: Suite) -> str:
-    """Return a command for each case that has not passed, and a notice that counts all."""
+    """Return a command for each case that has not passed, and a notice that sums them up."""
     cases = (case for outcome in _ORDER for case in suite.cases if case.outcome is outcome)
     return "".join(f"{line}\n" for line in (*map(_command, cases), *_notice(suite)))
 
@@ -28,7 +28,8 @@ def _command(case: Case) -> str:
 
 def _notice(suite: Suite) -> Iterator[str]:
     counts = [f"{suite.number(one)} {word}" for one, word in zip(Outcome, _COUNTED, strict=True)]
-    yield f"::notice title={_property(suite.name)}::{', '.join(counts)}"
+    text = "; ".join(filter(None, [suite.verdict, ", ".join(counts)]))
+    yield f"::notice title={_property(suite.name)}::{_data(text)}"
 
 
 def _data(text: str) -> str:

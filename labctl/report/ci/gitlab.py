@@ -15,6 +15,7 @@ _METRICS = {
     "prefill_tokens_per_second": (None, "Tokens of the prompt in a second."),
     "token_joules": ("joules", "Energy of a generated token."),
     "peak_memory_bytes": ("bytes", "Greatest resident set of a trial."),
+    "head_over_last_good": (None, "Time of head over that of the last good build."),
 }
 _SEVERITIES = {Outcome.FAILED: "major", Outcome.ERROR: "critical", Outcome.SKIPPED: "info"}
 
@@ -59,7 +60,10 @@ def code_quality(suite: Suite) -> str:
             "check_name": f"labctl: {case.kind or case.outcome}",
             "fingerprint": hashlib.sha256(f"{case.group}\0{case.name}".encode()).hexdigest(),
             "severity": _SEVERITIES[case.outcome],
-            "location": {"path": f"recipes/{case.recipe}.yaml", "lines": {"begin": 1}},
+            "location": {
+                "path": case.file or f"recipes/{case.recipe}.yaml",
+                "lines": {"begin": 1},
+            },
         }
         for case in suite.cases
         if case.outcome is not Outcome.PASSED

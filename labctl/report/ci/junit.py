@@ -28,9 +28,10 @@ def junit_xml(suite: Suite, output: str = "") -> str:
     if suite.host:
         attributes["hostname"] = suite.host
     element = _element(root, "testsuite", attributes)
-    if suite.properties:
+    known = {**({"verdict": suite.verdict} if suite.verdict else {}), **suite.properties}
+    if known:
         properties = ET.SubElement(element, "properties")
-        for name, value in suite.properties.items():
+        for name, value in known.items():
             _element(properties, "property", {"name": name, "value": value})
     for case in suite.cases:
         _add(element, case)

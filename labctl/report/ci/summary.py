@@ -22,6 +22,9 @@ def _lines(suite: Suite) -> Iterator[str]:
     counts = [f"{suite.number(one)} {word}" for one, word in _WORDS.items() if suite.number(one)]
     yield f"### {cell(suite.name)}: {', '.join(counts) or 'nothing was planned'}"
     yield ""
+    if suite.verdict:
+        yield cell(suite.verdict)
+        yield ""
     yield line(["", "case", "found"])
     yield line([":--"] * 3)
     order = (Outcome.FAILED, Outcome.ERROR, Outcome.SKIPPED, Outcome.PASSED)

@@ -11,7 +11,7 @@ from labctl.report.figures.words import Words
 from labctl.report.references import ReferenceRow
 from labctl.results.summary import LEVEL, Estimate, estimate_of, wanted_precision
 from labctl.stats import Interval
-from labctl.units import duration, plus_minus
+from labctl.units import confidence, duration, plus_minus
 
 NAME = "estimates"
 #: Repeats of one variant that are drawn; more are a smear.
@@ -44,7 +44,7 @@ def estimates(
     rows += [_quoted(one, scale, words) for one in quoted]
     until = _precision(shown[0])
     several = any(row["kind"] == "repeat" for row in rows)
-    level = f"{until.level if until else LEVEL:.0%}"
+    level = f"{confidence(until.level if until else LEVEL)}%"
     caption = words(f"{NAME}.{'caption' if several else 'single'}", level=level)
     if any(len(one.runs) > 1 for one in shown):
         caption += words(f"{NAME}.runs", level=level)
@@ -95,7 +95,7 @@ def _estimate(label: str, one: Estimate, scale: TimeScale, words: Words) -> tupl
         "interval-of",
         label=label,
         value=duration(value),
-        level=f"{found.level:.0%}",
+        level=f"{confidence(found.level)}%",
         low=duration(found.low),
         high=duration(found.high),
     )

@@ -11,7 +11,7 @@ from labctl.report.page.language import Language
 from labctl.report.page.measured import MeasuredRun
 from labctl.results.summary import VariantSummary
 from labctl.stats import Interval
-from labctl.units import digits, duration
+from labctl.units import confidence, digits, duration
 
 #: Up to this number of runs, each has its own sentences.
 _MOST_ANSWERS = 6
@@ -229,7 +229,7 @@ def _ratio_known(
         if is_of_all
         else " ({level} interval {low} to {high}, of the {count} rounds that have both)",
         count=between.count,
-        level=f"{100 * between.level:.4g}%",
+        level=f"{confidence(between.level)}%",
         low=shown(between.low),
         high=shown(between.high),
     )
@@ -240,7 +240,7 @@ def _known(between: Interval | None, words: Language) -> str:
         return words(", from too few trials for an interval")
     return words(
         " ({level} interval {low} to {high})",
-        level=f"{between.level:.0%}",
+        level=f"{confidence(between.level)}%",
         low=duration(between.low),
         high=duration(between.high),
     )

@@ -21,6 +21,7 @@ from labctl.report.page.evaluation_tables import (
 from labctl.report.page.language import Language
 from labctl.report.page.sections import end_remarks, files_table
 from labctl.stats import Interval, paired_difference
+from labctl.units import confidence
 
 #: Share of reports in which some difference may be claimed wrongly (Bonferroni's correction).
 _ERRORS = 0.05
@@ -179,7 +180,7 @@ def _comparison(first: Accuracy, second: Accuracy, found: Interval, words: Langu
         "low": f"{ends[0] * 100:.1f}",
         "high": f"{ends[1] * 100:.1f}",
         "count": found.count,
-        "level": f"{found.level * 100:.4g}%",
+        "level": f"{confidence(found.level)}%",
     }
     if ends[0] > 0:
         return words(

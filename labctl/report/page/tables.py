@@ -12,7 +12,7 @@ from labctl.report.page.language import Language
 from labctl.report.page.measured import MeasuredRun
 from labctl.report.references import ReferenceRow
 from labctl.results.summary import MeasureSummary, TestSummary, VariantSummary
-from labctl.units import digits, duration, size
+from labctl.units import confidence, digits, duration, size
 
 _SHOWN: dict[str, Callable[[float], str]] = {
     "ns": duration,
@@ -62,7 +62,7 @@ def result_tables(
 
 def _experiment(runs: Sequence[MeasuredRun], words: Language) -> Table:
     apart = _run_columns(runs, words)
-    level = f"{_level(runs[0]):.0%}"
+    level = f"{confidence(_level(runs[0]))}%"
     columns = [
         Column(words("Variant"), tip=words("A model with its parameters, as the recipe names it.")),
         *apart,
