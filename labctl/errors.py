@@ -165,7 +165,7 @@ class HostError(InfraError):
 
 
 class ServiceAway(HostError):
-    """What boards share (a database, a store, a repository) does not answer now; it may do so soon.
+    """A database, a store or a repository does not answer now; it may do so soon.
 
     No board is to blame, and another one would help nobody.
     """

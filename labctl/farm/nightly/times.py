@@ -1,4 +1,4 @@
-"""How much ``time`` a plan needs for its rows."""
+"""The ``time`` that a plan needs for its rows."""
 
 import math
 from collections.abc import Sequence
