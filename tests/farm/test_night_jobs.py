@@ -476,6 +476,23 @@ def test_the_health_of_a_board_is_asked_for_until_the_database_answers(
     assert farm.said == ["the database is away; retrying for at most 10 minutes"] * 2
 
 
+def test_only_a_board_that_may_come_back_by_itself_is_waited_for(farm: Farm) -> None:
+    executor = LabExecutor(farm.lab, None, farm.jobs(), farm.said.append)  # type: ignore[arg-type]
+
+    def passes(health: Health, contact: str) -> bool:
+        farm.state.health.set("rk2", health, reason="as told", by="check")
+        farm.state.health.contacted({"rk2": contact}, by="check")
+        trouble = executor.trouble("rk2")
+        assert trouble is not None
+        assert trouble.reason == f"board rk2 is {health}: as told"
+        return trouble.passes
+
+    assert passes(Health.BAD, "offline")
+    assert not passes(Health.BAD, "connected")  # it is slow, or worse
+    assert not passes(Health.LOOPING, "offline")
+    assert not passes(Health.RETIRED, "offline")
+
+
 def test_the_end_of_a_night_ends_its_waits(farm: Farm) -> None:
     jobs = farm.runs()  # it is stopped at its first look
     executor = LabExecutor(farm.lab, None, jobs, farm.said.append)  # type: ignore[arg-type]

@@ -82,6 +82,18 @@ def test_two_equal_boards_that_lose_their_power_are_both_waited_for(tmp_path: Pa
     assert {one.verdict for one in found} == {NightVerdict.GOOD}
 
 
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_a_worker_that_is_away_is_waited_for_where_no_other_board_helps(
+    tmp_path: Path, is_alone: bool
+) -> None:
+    farm = farm_of(unserved={"b0": ((AWAY, 1200.0),)})
+    rows = plan_rows(farm, 2)
+    night = night_of(tmp_path, farm, alone(rows) if is_alone else rows, hours=10)
+    assert {one.verdict for one in night.run()} == {NightVerdict.GOOD}
+    assert events(night, "moved") == ([] if is_alone else ["b1"])
+    assert bool(farm.waits) == is_alone
+
+
 @pytest.mark.parametrize("seconds", [1.0, 1200.0])
 def test_a_database_is_no_board(tmp_path: Path, seconds: float) -> None:
     farm = farm_of(no_database=((AWAY, AWAY + seconds),))

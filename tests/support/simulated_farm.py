@@ -52,6 +52,8 @@ class Truth:
     no_network: frozenset[str] = frozenset()
     #: Board -> periods in which it answers nothing, by its clock: it restarts.
     restarts: dict[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)
+    #: Board -> periods in which no worker serves it.
+    unserved: dict[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)
     #: Periods in which the lab's database does not answer, and in which a repository does not.
     no_database: tuple[tuple[float, float], ...] = ()
     no_repository: dict[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)
@@ -108,6 +110,8 @@ class SimulatedFarm:
 
     def trouble(self, board: str) -> Trouble | None:
         self._ask_database(board)
+        if _is_in(self.now(board), self.truth.unserved.get(board, ())):
+            return Trouble(f"no worker serves board {board}", passes=True)
         return None
 
     def job(self, known: str | None) -> str:
