@@ -32,6 +32,7 @@ from labctl.errors import (
     LabctlError,
     ProgramFailed,
     ServiceAway,
+    ToolMissing,
 )
 from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.nightly import night_jobs
@@ -397,6 +398,24 @@ def test_a_job_that_failed_has_the_blame_that_the_queue_tells(
     with pytest.raises(error, match=r"it broke \(job a on board rk2 of host lab2\)") as raised:
         farm.runs(fail).run(ROW, "rk2", PAIR, farm.began.append)
     assert raised.value.blame is blame
+
+
+@pytest.mark.parametrize("broken", [True, False])
+def test_a_job_that_was_given_up_tells_if_its_host_is_at_fault(farm: Farm, broken: bool) -> None:
+    def break_off() -> None:
+        farm.state.jobs.requeue(farm.claim(), "it broke", blame_board=broken)
+
+    with pytest.raises(HostError, match="given up after 3 attempts: it broke") as raised:
+        farm.runs(*[break_off] * 3).run(ROW, "rk2", PAIR, farm.began.append)
+    assert raised.value.is_of_host is not broken
+    assert not isinstance(raised.value, ToolMissing)
+
+    def lacks() -> None:
+        job = farm.claim()
+        farm.state.jobs.finish(job, 3, blame=Blame.INFRA, reason="no agent is built")
+
+    with pytest.raises(ToolMissing, match="no agent is built"):
+        farm.runs(lacks).run(ROW, "rk2", {"c": GOOD, "d": HEAD}, farm.began.append)
 
 
 def test_a_run_that_no_store_has_says_where_it_is(farm: Farm) -> None:
