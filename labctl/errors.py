@@ -167,7 +167,7 @@ class HostError(InfraError):
 
 
 class ServiceAway(HostError):
-    """A database, store or repository that boards share does not answer now; it may do so soon.
+    """A database, a store or a repository does not answer now; it may do so soon.
 
     No board is to blame, and another one would help nobody.
     """

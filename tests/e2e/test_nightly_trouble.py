@@ -58,6 +58,22 @@ def test_the_only_board_is_waited_for_while_it_restarts(lab: LabUnderTest) -> No
     assert events.count("failed") == 1
 
 
+def test_ctrl_c_ends_a_wait_and_the_same_command_goes_on(lab: LabUnderTest) -> None:
+    faults = Control(lab.board.directory)
+    faults.add(Drop(on="handshake", times=None))
+    with started(lab) as night:
+        assert wait_until(lambda: "tried again in" in lines(lab), timeout=300, interval=0.05)
+        night.send_signal(signal.SIGINT)
+        night.communicate(timeout=60)
+    assert night.returncode == 130, lines(lab)
+    assert "to continue: labctl nightly plan.yaml" in lines(lab)
+    faults.clear()
+    done = lab.run("nightly", "plan.yaml")
+    assert done.exit_status == 0, said(done)
+    assert "continues" in said(done)
+    assert [one["event"] for one in journal(lab.root)].count("failed") == 1
+
+
 def test_a_night_on_one_board_is_not_over_before_its_time(lab: LabUnderTest) -> None:
     (lab.root / "plan.yaml").write_text(PLAN.replace("time: 1h", "time: 70s"))
     process.stop(lab.board.process)

@@ -32,6 +32,7 @@ from labctl.errors import (
     LabctlError,
     ProgramFailed,
     ServiceAway,
+    ToolMissing,
 )
 from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.nightly import night_jobs
@@ -401,6 +402,24 @@ def test_a_job_that_failed_has_the_blame_that_the_queue_tells(
     assert raised.value.blame is blame
 
 
+@pytest.mark.parametrize("broken", [True, False])
+def test_a_job_that_was_given_up_tells_if_its_host_is_at_fault(farm: Farm, broken: bool) -> None:
+    def break_off() -> None:
+        farm.state.jobs.requeue(farm.claim(), "it broke", blame_board=broken)
+
+    with pytest.raises(HostError, match="given up after 3 attempts: it broke") as raised:
+        farm.runs(*[break_off] * 3).run(ROW, "rk2", PAIR, farm.began.append)
+    assert raised.value.is_of_host is not broken
+    assert not isinstance(raised.value, ToolMissing)
+
+    def lacks() -> None:
+        job = farm.claim()
+        farm.state.jobs.finish(job, 3, blame=Blame.INFRA, reason="no agent is built")
+
+    with pytest.raises(ToolMissing, match="no agent is built"):
+        farm.runs(lacks).run(ROW, "rk2", {"c": GOOD, "d": HEAD}, farm.began.append)
+
+
 def test_a_run_that_no_store_has_says_where_it_is(farm: Farm) -> None:
     runs = farm.runs(lambda: farm.done(farm.claim(), stored=False))
     with pytest.raises(HostError, match="is only on host lab2"):
@@ -476,6 +495,23 @@ def test_the_health_of_a_board_is_asked_for_until_the_database_answers(
     away.append(DatabaseAway("the database is away"))
     assert executor.suspicion("rk2") is None
     assert farm.said == ["the database is away; retrying for at most 10 minutes"] * 2
+
+
+def test_only_a_board_that_may_come_back_by_itself_is_waited_for(farm: Farm) -> None:
+    executor = LabExecutor(farm.lab, None, farm.jobs(), farm.said.append)  # type: ignore[arg-type]
+
+    def passes(health: Health, contact: str) -> bool:
+        farm.state.health.set("rk2", health, reason="as told", by="check")
+        farm.state.health.contacted({"rk2": contact}, by="check")
+        trouble = executor.trouble("rk2")
+        assert trouble is not None
+        assert trouble.reason == f"board rk2 is {health}: as told"
+        return trouble.passes
+
+    assert passes(Health.BAD, "offline")
+    assert not passes(Health.BAD, "connected")  # it is slow, or worse
+    assert not passes(Health.LOOPING, "offline")
+    assert not passes(Health.RETIRED, "offline")
 
 
 def test_the_end_of_a_night_ends_its_waits(farm: Farm) -> None:

@@ -82,6 +82,40 @@ def test_two_equal_boards_that_lose_their_power_are_both_waited_for(tmp_path: Pa
     assert {one.verdict for one in found} == {NightVerdict.GOOD}
 
 
+def test_a_fault_of_the_host_spares_its_boards_no_work(tmp_path: Path) -> None:
+    """One board would do the work of three: the others fail as this one does."""
+    farm = farm_of(host_faults=((AWAY, AWAY + 1200.0),))
+    rows = plan_rows(farm, 3)
+    night = night_of(tmp_path, farm, rows, hours=10)
+    assert found_on(night.run()) == {row.name: f"good on {row.board}" for row in rows}
+    assert not events(night, "moved")
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_what_a_host_lacks_is_not_waited_for(tmp_path: Path, is_alone: bool) -> None:
+    farm = farm_of(lacking=frozenset({"b0"}))
+    rows = plan_rows(farm, 2)
+    night = night_of(tmp_path, farm, alone(rows) if is_alone else rows, hours=10)
+    found = {one.row: one for one in night.run()}[rows[0].name]
+    assert not farm.waits
+    if is_alone:
+        assert (found.verdict, found.reason) == (NightVerdict.NOT_MEASURED, "no agent is built")
+    else:
+        assert (found.verdict, found.board) == (NightVerdict.GOOD, "b1")
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_a_worker_that_is_away_is_waited_for_where_no_other_board_helps(
+    tmp_path: Path, is_alone: bool
+) -> None:
+    farm = farm_of(unserved={"b0": ((AWAY, 1200.0),)})
+    rows = plan_rows(farm, 2)
+    night = night_of(tmp_path, farm, alone(rows) if is_alone else rows, hours=10)
+    assert {one.verdict for one in night.run()} == {NightVerdict.GOOD}
+    assert events(night, "moved") == ([] if is_alone else ["b1"])
+    assert bool(farm.waits) == is_alone
+
+
 @pytest.mark.parametrize("seconds", [1.0, 1200.0])
 def test_a_database_is_no_board(tmp_path: Path, seconds: float) -> None:
     farm = farm_of(no_database=((AWAY, AWAY + seconds),))

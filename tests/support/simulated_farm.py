@@ -18,7 +18,14 @@ from simulated_comparisons import Noise, realistic
 
 from labctl.config.lab import Lab, LabFile
 from labctl.database import DatabaseAway
-from labctl.errors import CompileError, DeviceLost, HostError, LinkRefused, ServiceAway
+from labctl.errors import (
+    CompileError,
+    DeviceLost,
+    HostError,
+    LinkRefused,
+    ServiceAway,
+    ToolMissing,
+)
 from labctl.farm.nightly.acceptance import accepted_lines, keep_accepted
 from labctl.farm.nightly.budget import plan_pairs, smallest_slowdown
 from labctl.farm.nightly.executor import GOOD, HEAD, Built, Measured, Trouble
@@ -72,6 +79,12 @@ class Truth:
     no_network: frozenset[str] = frozenset()
     #: Board -> periods in which it answers nothing, by its clock: it restarts.
     restarts: dict[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)
+    #: Periods in which the host of all boards can run nothing: a model cannot be fetched.
+    host_faults: tuple[tuple[float, float], ...] = ()
+    #: Hosts lack a tool for all runs on these boards.
+    lacking: frozenset[str] = frozenset()
+    #: Board -> periods in which no worker serves it.
+    unserved: dict[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)
     #: Periods in which the lab's database does not answer, and in which a repository does not.
     no_database: tuple[tuple[float, float], ...] = ()
     no_repository: dict[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)
@@ -130,6 +143,8 @@ class SimulatedFarm:
 
     def trouble(self, board: str) -> Trouble | None:
         self._ask_database(board)
+        if _is_in(self.now(board), self.truth.unserved.get(board, ())):
+            return Trouble(f"no worker serves board {board}", passes=True)
         return None
 
     def job(self, known: str | None) -> str:
@@ -158,6 +173,11 @@ class SimulatedFarm:
     ) -> Measured:
         self.before_run()
         self._ask_database(board)
+        if board in self.truth.lacking:
+            raise ToolMissing("no agent is built")
+        if _is_in(self.now(board), self.truth.host_faults):
+            self.clocks[board] = self.now(board) + REFUSED_SECONDS
+            raise HostError("the model cannot be fetched").of_host()
         if _is_in(self.now(board), self.truth.restarts.get(board, ())):
             self.clocks[board] = self.now(board) + REFUSED_SECONDS
             raise LinkRefused(f"board {board} does not answer")

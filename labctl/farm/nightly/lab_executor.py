@@ -129,7 +129,9 @@ class LabExecutor:
         with patience(note=self.say, stopping=self.jobs.stopping):
             health = state.health.get(board)
         if not health.may_work:
-            return Trouble(f"board {board} is {health.health}: {health.reason}")
+            # A board that a check could not reach may come back, and be checked again.
+            passes = health.health is Health.BAD and health.is_offline
+            return Trouble(f"board {board} is {health.health}: {health.reason}", passes)
         away = self.jobs.away(board)
         return None if away is None else Trouble(away, passes=True)
 

@@ -54,7 +54,7 @@ from labctl.farm.nightly.state import (
     by_board,
 )
 from labctl.farm.nightly.times import enough_time
-from labctl.farm.nightly.waits import BACK_SECONDS, FIRST_SECONDS, Waits
+from labctl.farm.nightly.waits import BACK_SECONDS, FIRST_SECONDS, HOST_BACK_SECONDS, Waits
 from labctl.records import Failure
 from labctl.records.night import (
     NightEntry,
@@ -527,13 +527,14 @@ class Night:
         replace it. One that answers and fails again and again does not.
         """
         failures, now = len(state.failures), self.executor.now(state.board)
-        if isinstance(error, ConfigError | ServiceAway) or failures >= MOST_FAILURES:
+        if isinstance(error, ConfigError | ServiceAway | ToolMissing) or failures >= MOST_FAILURES:
             return False
+        back_seconds = HOST_BACK_SECONDS if error.is_of_host else BACK_SECONDS
         silent = self.state.silent.get(state.board)
         if silent is None:  # it answered: the last attempt comes after a restart of the board
             since = now - (FIRST_SECONDS if failures < MOST_FAILURES - 1 else BACK_SECONDS)
         elif _may_move(state, stage) and (
-            isinstance(error, BoardBusy) or now - silent.at >= BACK_SECONDS
+            isinstance(error, BoardBusy) or now - silent.at >= back_seconds
         ):
             return False
         else:

@@ -31,6 +31,7 @@ from labctl.errors import (
     LabctlError,
     ProgramFailed,
     ServiceAway,
+    ToolMissing,
     passes_by_itself,
 )
 from labctl.farm.nightly.executor import Built
@@ -46,6 +47,7 @@ from labctl.retry import retry_infra
 from labctl.runs.planning.time_limits import longest_seconds
 from labctl.runs.record.directory import RunDirectory
 from labctl.state import Job, NewJob, lab_state
+from labctl.state.attempts import MOST_FAILURES
 from labctl.state.events import this_user
 from labctl.state.groups import NewGroup
 from labctl.state.job import new_job_id
@@ -183,7 +185,12 @@ class NightJobs:
             where = f"job {job.id} on board {board} of host {self._host_of(board)}"
             problem = f"{job.reason or 'it has no run'} ({where})"
             kinds = {Blame.CONFIG: ConfigError, Blame.JOB: ProgramFailed}
-            raise kinds.get(job.blame or Blame.INFRA, HostError)(problem)
+            if kind := kinds.get(job.blame or Blame.INFRA):
+                raise kind(problem)
+            if job.attempts < MOST_FAILURES:  # its host lacks what no other attempt brings
+                raise ToolMissing(problem)
+            error = HostError(problem)
+            raise error if job.broken else error.of_host()
         return directory, (job.ended_at or 0.0) - (job.started_at or 0.0)
 
     def withdraw(self, jobs: Sequence[str]) -> None:

@@ -12,6 +12,8 @@ from labctl.retry import RETRY_SECONDS
 FIRST_SECONDS, LONGEST_SECONDS = 5.0, 300.0
 #: A board that answers again within this time (s) keeps its rows.
 BACK_SECONDS = RETRY_SECONDS
+#: So it does for this time (s) where its host is at fault: other boards of that host fail too.
+HOST_BACK_SECONDS = 1800.0
 #: Less time (s) than this is no pause, and no time for another attempt.
 _LEAST_SECONDS = 1.0
 T = TypeVar("T")
