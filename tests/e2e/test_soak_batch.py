@@ -1,8 +1,8 @@
 """The scheduler at full size: 200 virtual boards, 2,000 jobs of one process, another user's runs.
 
-The boards' daemons, shells and agents run on this host too, which real boards do not. Jobs of 1 to
-2 minutes leave it time for them: jobs of 20 to 40 s, 6.7 a second, take two cores 0.5 s each. On a
-host that is busy with other things the makespan says little; the CPU time of a job does.
+The boards' daemons, shells and agents run on this host too, which those of real boards do not. Jobs
+of 40 to 80 s leave it time for them: of 20 to 40 s there are 6.7 a second, of half a second of CPU
+each. On a host that is busy with other things the makespan says little; the CPU time of a job does.
 """
 
 import json
@@ -34,7 +34,7 @@ JOBS = int(os.environ.get("LABCTL_SOAK_JOBS", "2000"))
 SEED = 15
 #: Length of a job, in s, at least and at most.
 SHORTEST, LONGEST = (
-    float(word) for word in os.environ.get("LABCTL_SOAK_SECONDS", "60-120").split("-")
+    float(word) for word in os.environ.get("LABCTL_SOAK_SECONDS", "40-80").split("-")
 )
 #: Runs of another user, which come when all boards are busy.
 OTHERS = 20

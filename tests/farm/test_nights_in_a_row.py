@@ -62,8 +62,8 @@ def test_a_row_without_verdict_holds_the_last_good_and_stands_on_the_first_line(
     lines = found[-1][1].headlines
     assert any("llama/r001@b1 q8 has no verdict in 4 nights" in line for line in lines)
     assert any(
-        "the last good of llama stays at good since 4 nights: llama/r001@b1 q8" in line
-        and "was not found good in 3 nights" in line
+        "the last good of llama has stayed at good for 4 nights: not found good in 3 nights:"
+        " llama/r001@b1 q8 (never measured since)" in line
         for line in lines
     )
 

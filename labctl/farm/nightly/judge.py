@@ -147,8 +147,9 @@ def compare_pairs(row: NightRow, good: Sequence[float], head: Sequence[float], e
 
 def rhythm_of(state: RowState, variant: str) -> Rhythm | None:
     """Return the rhythm of a row's runs, if it is as large as what matters; else None."""
-    confirm = state.turns(Stage.CONFIRM, variant)
-    found = find_rhythm(confirm or state.turns(Stage.SCREEN, variant))
+    screen, confirm = (state.turns(stage, variant) for stage in (Stage.SCREEN, Stage.CONFIRM))
+    # Other rows may have been measured between both.
+    found = find_rhythm(confirm) or find_rhythm([*screen, *confirm])
     return found if found and found.swing >= math.log1p(state.row.practical) else None
 
 

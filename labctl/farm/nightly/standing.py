@@ -77,17 +77,19 @@ def with_past(
     """Return a result with what the nights before it say. ``rows`` are those of the night."""
     good = {build: sides.get(GOOD) for build, sides in result.builds.items()}
     alarms = standing_alarms([result, *past], good)
-    findings = tuple(
-        one.model_copy(update={"since": alarms[one.row, one.variant].since})
-        if one.verdict is NightVerdict.SLOWER and (one.row, one.variant) in alarms
-        else one
-        for one in result.findings
-    )
+    findings = tuple(_with_since(one, alarms, result.id) for one in result.findings)
     noisy = {row.name for row in rows if row.is_too_noisy}
     required = {row.name for row in rows if row.required}
     lines = (*_unjudged(findings, past, noisy), *_blocked(result, past, required))
     update = {"findings": findings, "headlines": lines, "same_programs": same}
     return result.model_copy(update=update)
+
+
+def _with_since(one: NightFinding, alarms: Mapping[Key, Alarm], night: str) -> NightFinding:
+    alarm = alarms.get((one.row, one.variant))
+    if one.verdict is not NightVerdict.SLOWER or alarm is None or alarm.since == night:
+        return one
+    return one.model_copy(update={"since": alarm.since})
 
 
 def _unjudged(
@@ -126,8 +128,8 @@ def _blocked(
             continue
         rows = ", ".join(f"{one.row} {one.variant} ({_drift(one, behind)})" for one in held)
         yield (
-            f"the last good of {build} stays at {sides.get(GOOD, '?')[:12]} since"
-            f" {len(behind) + 1} nights: {rows} was not found good in {GOOD_NIGHTS} nights"
+            f"the last good of {build} has stayed at {sides.get(GOOD, '?')[:12]} for"
+            f" {len(behind) + 1} nights: not found good in {GOOD_NIGHTS} nights: {rows}"
         )
 
 
