@@ -269,7 +269,6 @@ def test_the_order_of_each_pair_is_drawn_and_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize("disturbed", sorted(DISTURBANCES))
 def test_a_night_keeps_its_time_whatever_disturbs_it(tmp_path: Path, disturbed: str) -> None:
     farm, rows = farm_and_rows(4)
-    chance = random.Random(3)
-    farm.truth.disturbed = {row.board: DISTURBANCES[disturbed](chance) for row in rows}
+    DISTURBANCES[disturbed](random.Random(3), farm.truth, sorted({row.board for row in rows}))
     night_of(tmp_path, farm, rows, hours=0.5).run()
     assert max(farm.clocks.values()) <= 0.5 * 3600

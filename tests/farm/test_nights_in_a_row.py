@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 from simulated_comparisons import Noise, realistic
-from simulated_farm import SimulatedFarm, Truth, nights_in_a_row
+from simulated_farm import RUN_SECONDS, SimulatedFarm, Truth, nights_in_a_row
 
 from labctl.farm.nightly.last_good import new_good_runs
+from labctl.farm.nightly.nights import past_rows
 from labctl.records.night import NightResult, NightVerdict, Stage
 
 QUIET, LOUD = realistic(0.01), Noise(0.3)
@@ -117,3 +118,11 @@ def test_equal_programs_whose_runs_fail_stay_the_same_program(
     ((_, result),) = nights_in_a_row(tmp_path, 1, farms(Truth(same=True, lost=failing)))
     assert verdict(result) is NightVerdict.SAME
     assert result.exit_status == 0
+
+
+def test_the_next_night_is_planned_with_the_time_that_runs_took(tmp_path: Path) -> None:
+    list(nights_in_a_row(tmp_path, 1, farms(Truth())))
+    past = past_rows(tmp_path, "simulated")["llama/r000@b0"]
+    assert past.seconds == pytest.approx(RUN_SECONDS)  # from one end to the next, in a pair
+    assert past.noise is not None
+    assert past.noise.sigma == pytest.approx(0.015, rel=0.6)

@@ -366,12 +366,46 @@ def _throttled(chance: random.Random) -> Callable[[int], float]:
     return lambda number: math.log(4 / 3) if start <= number < start + length else 0.0
 
 
-DISTURBANCES: dict[str, Callable[[random.Random], Callable[[int], float]]] = {
-    "rhythm": _some_rhythm,
-    "drift": _drift,
-    "outliers": _outliers,
-    "restless": _restless,
-    "throttled": _throttled,
+def _each_board(
+    level: Callable[[random.Random], Callable[[int], float]],
+) -> Callable[[random.Random, Truth, Sequence[str]], None]:
+    """A disturbance of what the runs of all boards measure."""
+
+    def disturb(chance: random.Random, truth: Truth, boards: Sequence[str]) -> None:
+        truth.disturbed = {board: level(chance) for board in boards}
+
+    return disturb
+
+
+def _lost_boards(chance: random.Random, truth: Truth, boards: Sequence[str]) -> None:
+    """One run in ten is lost; boards restart, and one may die."""
+    truth.lost = 0.1
+    truth.restarts = {board: _gaps(chance, 400) for board in boards}
+    if chance.random() < 0.5:
+        truth.dead = {chance.choice(boards): chance.randrange(100)}
+
+
+def _lost_services(chance: random.Random, truth: Truth, _: Sequence[str]) -> None:
+    """The database, the repository and the boards' host are away now and then."""
+    truth.no_database = _gaps(chance, 600)
+    truth.no_repository = {"llama": ((0.0, chance.uniform(0, 1800)),)}
+    truth.host_faults = _gaps(chance, 600)
+
+
+def _gaps(chance: random.Random, longest: float) -> tuple[tuple[float, float], ...]:
+    """A few periods of the first three hours, in s."""
+    starts = [chance.uniform(0, 3 * 3600) for _ in range(chance.randrange(1, 5))]
+    return tuple((start, start + chance.uniform(1, longest)) for start in starts)
+
+
+DISTURBANCES: dict[str, Callable[[random.Random, Truth, Sequence[str]], None]] = {
+    "rhythm": _each_board(_some_rhythm),
+    "drift": _each_board(_drift),
+    "outliers": _each_board(_outliers),
+    "restless": _each_board(_restless),
+    "throttled": _each_board(_throttled),
+    "lost boards": _lost_boards,
+    "lost services": _lost_services,
 }
 
 
@@ -483,8 +517,7 @@ def _findings(
     plan = plan_rows(farm, rows)
     farm.truth = faults(chance, plan) if with_faults else Truth()
     if disturbed:
-        boards = sorted({row.board for row in plan})
-        farm.truth.disturbed = {one: DISTURBANCES[disturbed](chance) for one in boards}
+        DISTURBANCES[disturbed](chance, farm.truth, sorted({row.board for row in plan}))
     slow = chance.choice(plan).name if planted else None
     if slow:
         farm.truth.slow = {slow: 0.05}
@@ -581,7 +614,7 @@ def _search(
     bad = {n for n in names[:-1] if chance.random() < unbuildable}
     farm.truth.unbuildable = frozenset(bad)
     if disturbed:
-        farm.truth.disturbed = {row.board: DISTURBANCES[disturbed](chance)}
+        DISTURBANCES[disturbed](chance, farm.truth, [row.board])
     night = night_of(folder / str(number), farm, [row])
     night.run()
     ended = search_commits(night)
