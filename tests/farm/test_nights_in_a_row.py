@@ -84,6 +84,21 @@ def test_an_alarm_is_repeated_without_a_new_search_and_says_since_when(tmp_path:
     assert later[-1].searches[0].reason == later[0].searches[0].reason
 
 
+def test_a_search_is_for_all_rows_that_were_slow_and_not_for_others(tmp_path: Path) -> None:
+    commits = {f"c{number}": 0.08 * (number >= 2) for number in range(4)}
+    both = SLOW | {"llama/r001@b1": 0.08}
+
+    def searches(slow: dict[str, float], **more: float) -> list[tuple[str | None, bool]]:
+        farm = farms(Truth(slow=slow, commits=commits | more))
+        ((_, result),) = nights_in_a_row(tmp_path, 1, farm, rows=3)
+        return [(one.first, "not again" in one.reason) for one in result.searches]
+
+    assert searches(both) == [("c2", False)]
+    assert searches(both) == [("c2", True)]  # whichever of both is the clearer one now
+    # A third row is slow too: nobody has searched for that.
+    assert searches(both | {"llama/r002@b2": 0.08}) == [("c2", True), ("c2", False)]
+
+
 def test_a_slowdown_that_has_grown_is_searched_again(tmp_path: Path) -> None:
     commits = {f"c{number}": 0.08 * (number >= 2) for number in range(4)}
     list(nights_in_a_row(tmp_path, 1, farms(Truth(slow=SLOW, commits=commits))))

@@ -37,21 +37,51 @@ def search_commits(night: Night, alarms: Mapping[Key, Alarm] | None = None) -> l
     """
     found = []
     for build in dict.fromkeys(row.build for row in night.record.rows):
-        if known := night.state.searches.get(build):
-            found.append(known)
-            continue
         slow = [
             one
             for one in night.findings()
             if one.verdict is NightVerdict.SLOWER and night.state.rows[one.row].row.build == build
         ]
-        if slow:
-            best = max(slow, key=lambda one: _clearness(night, one))
-            search = _search(night, build, best, (alarms or {}).get((best.row, best.variant)))
-            event = NightEntry(event="searched", at=night.executor.now(), search=search)
-            night.state.add(event)
-            found.append(search)
+        known, left = _known_searches(night, build, slow, alarms or {})
+        found += known
+        if (own := night.state.searches.get(build)) is None and left:
+            own = _search(night, build, max(left, key=lambda one: _clearness(night, one)))
+            night.state.add(NightEntry(event="searched", at=night.executor.now(), search=own))
+        found += [own] if own else []
     return found
+
+
+def _known_searches(
+    night: Night, build: str, slow: Sequence[NightFinding], alarms: Mapping[Key, Alarm]
+) -> tuple[list[CommitSearch], Sequence[NightFinding]]:
+    """Return the searches of earlier nights that still hold, and the rows that need another one.
+
+    A search is for all rows of its build that were slow then.
+    """
+    own = [(one, alarm) for one in slow if (alarm := alarms.get((one.row, one.variant)))]
+    if not any(alarm.search for _, alarm in own):
+        return [], slow
+    try:
+        commits = [*night.executor.commits(build, night.state.sides(build))]
+    except (ConfigError, HostError):
+        return [], slow  # the search says why
+    commits.append(night.state.built[build, HEAD].source)
+    known, grown = dict[str, CommitSearch](), set[Key]()
+    for one, alarm in own:
+        ratio = 0.0 if one.ratio is None else one.ratio
+        if alarm.search is None or not set(alarm.search.candidates) <= set(commits):
+            continue
+        if ratio >= alarm.ratio * (1 + night.state.rows[one.row].row.find):
+            grown.add((one.row, one.variant))
+            continue
+        earlier = alarm.search.reason.partition("; searched by night")[0]
+        reason = f"{earlier}; searched by night {alarm.searched_by}, not again"
+        update = {"reason": reason, "pairs": 0}
+        known.setdefault(alarm.searched_by, alarm.search.model_copy(update=update))
+    if not known:
+        return [], slow
+    keys = {(one.row, one.variant) for one, _ in own} - grown
+    return [*known.values()], [one for one in slow if (one.row, one.variant) not in keys]
 
 
 def _clearness(night: Night, one: NightFinding) -> float:
@@ -60,7 +90,7 @@ def _clearness(night: Night, one: NightFinding) -> float:
     return ratio.mean / ratio.noise if ratio.noise else math.inf
 
 
-def _search(night: Night, build: str, one: NightFinding, alarm: Alarm | None) -> CommitSearch:
+def _search(night: Night, build: str, one: NightFinding) -> CommitSearch:
     state = night.state.rows[one.row]
     head = night.state.built[build, HEAD].source
     base = state.row.accepted_at or GOOD
@@ -80,8 +110,6 @@ def _search(night: Night, build: str, one: NightFinding, alarm: Alarm | None) ->
             pairs=0,
             complete=False,
         )
-    if (again := _known(alarm, one, state.row.find, [*between, head])) is not None:
-        return again
     search = _Search(night, state, one.variant, [*between, HEAD], base)
     places = search.run()
     left = range(places.first, places.last + 1)
@@ -121,20 +149,6 @@ def _after(commits: Sequence[str], base: str, *, is_built: bool) -> list[str]:
         why = "cannot be built" if base in commits else "is not before head"
         raise ConfigError(f"the slowdown was accepted at {base}, which {why}")
     return list(commits[commits.index(base) + 1 :])
-
-
-def _known(
-    alarm: Alarm | None, one: NightFinding, find: float, commits: Sequence[str]
-) -> CommitSearch | None:
-    """Return the end of an earlier night's search if it still holds."""
-    if alarm is None or alarm.search is None or one.ratio is None:
-        return None
-    is_larger = one.ratio >= alarm.ratio * (1 + find)
-    if is_larger or not set(alarm.search.candidates) <= set(commits):
-        return None
-    earlier = alarm.search.reason.partition("; searched by night")[0]
-    reason = f"{earlier}; searched by night {alarm.searched_by}, not again"
-    return alarm.search.model_copy(update={"row": one.row, "reason": reason, "pairs": 0})
 
 
 @dataclass
