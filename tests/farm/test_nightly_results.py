@@ -186,6 +186,7 @@ def test_a_board_whose_verdicts_disagree_in_one_night_flips_and_is_looping(tmp_p
 FOUND = CommitSearch(
     build="llama/rk3568",
     row="llama/q8@rk1",
+    variant="q8_0",
     outcome="named",
     first="c" * 40,
     candidates=("c" * 40,),

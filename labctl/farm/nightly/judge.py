@@ -189,7 +189,8 @@ def finding(state: RowState, variant: str, confirming: int) -> NightFinding:
     if ratio is not None:
         level = 1 - 2 * MISSED if not confirm[0] else 1 - look_error(confirming)
         interval = ratio.interval(level)
-        accepted = row.accepted.get(variant)
+        known = state.accepted(variant)
+        accepted = known.ratio if known else None
         times = [(accepted or 1.0) * one for one in (ratio.ratio, interval.low, interval.high)]
         shown = dict(zip(("ratio", "low", "high"), times, strict=True))
         found = found.model_copy(update={**shown, "level": level, "accepted": accepted})

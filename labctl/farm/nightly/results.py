@@ -156,7 +156,8 @@ def _case(one: NightFinding, result: NightResult, *, strict: bool) -> Case:
     }[one.verdict]
     figures = {} if one.ratio is None else {"head_over_last_good": one.ratio}
     place = f"on board {one.board}: " if _has_moved(one) else ""
-    searched = [s.reason for s in result.searches if s.row == one.row]
+    own = (one.row, one.variant)
+    searched = [s.reason for s in result.searches if (s.row, s.variant) == own]
     return Case(
         recipe,
         group,

@@ -63,7 +63,8 @@ def _clearness(night: Night, one: NightFinding) -> float:
 def _search(night: Night, build: str, one: NightFinding, alarm: Alarm | None) -> CommitSearch:
     state = night.state.rows[one.row]
     head = night.state.built[build, HEAD].source
-    base = state.row.accepted_at or GOOD
+    accepted = state.accepted(one.variant)
+    base = accepted.source if accepted else GOOD
     try:
         between = list(night.executor.commits(build, night.state.sides(build)))
         if base != GOOD:
@@ -73,6 +74,7 @@ def _search(night: Night, build: str, one: NightFinding, alarm: Alarm | None) ->
         return CommitSearch(
             build=build,
             row=one.row,
+            variant=one.variant,
             outcome="unknown",
             first=None,
             candidates=(),
@@ -106,6 +108,7 @@ def _search(night: Night, build: str, one: NightFinding, alarm: Alarm | None) ->
     return CommitSearch(
         build=build,
         row=one.row,
+        variant=one.variant,
         outcome="range" if first is None and search.outcome == "named" else search.outcome,
         first=first,
         candidates=tuple(names) if search.outcome != "none" else (),
@@ -134,7 +137,7 @@ def _known(
         return None
     earlier = alarm.search.reason.partition("; searched by night")[0]
     reason = f"{earlier}; searched by night {alarm.searched_by}, not again"
-    return alarm.search.model_copy(update={"row": one.row, "reason": reason, "pairs": 0})
+    return alarm.search.model_copy(update={"reason": reason, "pairs": 0})
 
 
 @dataclass

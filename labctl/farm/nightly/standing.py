@@ -21,6 +21,8 @@ from labctl.records.night import (
 _LONG = 3
 _UNJUDGED = (NightVerdict.NOT_JUDGED, NightVerdict.NOT_MONITORED, NightVerdict.NOT_MEASURED)
 _OPEN = (NightVerdict.SUSPECTED, *_UNJUDGED)
+#: Verdicts that say nothing of the speed of a row.
+_SPEEDLESS = (NightVerdict.FAILS, NightVerdict.DOES_NOT_BUILD, *_UNJUDGED)
 #: A row of a night: its name and its variant.
 Key: TypeAlias = tuple[str, str]
 
@@ -45,21 +47,22 @@ def standing_alarms(
     """Return the alarms of the last nights, by row and variant.
 
     ``past``: the nights before, the newest first; ``good``: the source of the last good, by build.
-    A night that did not judge a row ends no alarm.
+    A night that did not judge the speed of a row ends no alarm.
     """
     found: dict[Key, Alarm] = {}
     over: set[Key] = set()
     for result in past:
         for one in result.findings:
             key = (one.row, one.variant)
-            if key in over or one.verdict in _UNJUDGED:
+            if key in over or one.verdict in _SPEEDLESS:
                 continue
             is_same = result.builds.get(one.build, {}).get(GOOD) == good.get(one.build)
             if one.verdict is not NightVerdict.SLOWER or one.ratio is None or not is_same:
                 over.add(key)
                 continue
             known = found.get(key, Alarm(result.id))
-            ended = next((s for s in result.searches if s.row == one.row and s.complete), None)
+            own = (s for s in result.searches if (s.row, s.variant) == key and s.complete)
+            ended = next(own, None)
             # One that was taken over from an earlier night has no pairs of its own.
             if known.search is None and ended is not None and ended.pairs:
                 found[key] = Alarm(result.id, ended, result.id, one.ratio)
@@ -97,8 +100,9 @@ def _unjudged(
     for one in findings:
         if one.verdict not in _OPEN:
             continue
-        verdicts = [one.verdict, *(_verdict(result, one) for result in past)]
-        judged = (n for n, was in enumerate(verdicts) if was not in (*_OPEN, None))
+        known = (_verdict(result, one) for result in past)
+        verdicts = [one.verdict, *(was for was in known if was is not None)]
+        judged = (n for n, was in enumerate(verdicts) if was not in _OPEN)
         count = next(judged, len(verdicts))
         if count >= _LONG or one.row in noisy:
             nights = "tonight" if count == 1 else f"in {count} nights"
