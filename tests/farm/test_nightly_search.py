@@ -46,6 +46,20 @@ def test_a_commit_that_does_not_build_makes_a_range_of_it(tmp_path: Path) -> Non
     (found,) = search_commits(night)
     assert found.first is None
     assert found.candidates == ("c06", "c07")
+    assert "one of 2, c06 and c07, because 1 of them does not build or run (" in found.reason
+
+
+def test_several_commits_that_share_a_slowdown_are_all_told(tmp_path: Path) -> None:
+    farm = SimulatedFarm(0, realistic(0.004), Truth())
+    (row,) = plan_rows(farm, 1)
+    farm.truth.slow = {row.name: 0.09}
+    farm.truth.commits = {f"c{n}": 0.018 * (n + 1) for n in range(4)}
+    night = night_of(tmp_path, farm, [row])
+    night.run()
+    (found,) = search_commits(night)
+    assert (found.outcome, found.first) == ("range", None)
+    assert found.candidates == ("c0", "c1", "c2", "c3", "head")
+    assert found.reason.startswith("no commit of 5, from c0 to head, is named: none is slower by")
 
 
 def test_a_good_night_searches_nothing(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_a_row_without_verdict_holds_the_last_good_and_stands_on_the_first_line(
     lines = found[-1][1].headlines
     assert any("llama/r001@b1 q8 has no verdict in 4 nights" in line for line in lines)
     assert any(
-        "the last good of llama stays at good since 4 nights: llama/r001@b1 q8" in line
+        "the last good of llama has been good for 4 nights: llama/r001@b1 q8" in line
         and "was not found good in 3 nights" in line
         for line in lines
     )

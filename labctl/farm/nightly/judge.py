@@ -207,7 +207,7 @@ def finding(state: RowState, variant: str, confirming: int) -> NightFinding:
             }
         )
     if excludes(good, head, row.find, MISSED / LOOKS if confirm[0] else MISSED):
-        reason = f"a slowdown of {row.find:.3g} or more is excluded"
+        reason = f"a slowdown of {percent(row.find)} or more is excluded"
         return found.model_copy(update={"reason": _good_reason(ratio, row) or reason})
     return found.model_copy(update=_undecided(row, screen[0], confirm, ratio))
 

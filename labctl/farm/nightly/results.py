@@ -234,7 +234,7 @@ def verdict_parts(result: NightResult) -> list[str]:
         rest[0] = rest[0].replace("no verdict", "NO VERDICT").replace("good", "GOOD")
     rest_of_lines = len(result.headlines) - _MOST_HEADLINES
     told = list(result.headlines[:_MOST_HEADLINES])
-    told += [f"and {rest_of_lines} more such lines"] if rest_of_lines > 0 else []
+    told += [f"and {counted(rest_of_lines, 'more such line')}"] if rest_of_lines > 0 else []
     return [*parts, *rest, *told] or ["NO VERDICT: the night has no rows"]
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from labctl.compare.comparison import Verdict
+from labctl.compare.words import percent
 from labctl.errors import ConfigError, HostError
 from labctl.farm.nightly.bisection import PAIRS, Bisection, Places
 from labctl.farm.nightly.executor import GOOD, HEAD
@@ -24,6 +25,8 @@ from labctl.stats.power import MOST_REPEATS, repeats_for_difference
 
 #: Error of the comparison that names a commit, of each of its looks, and its power.
 _ERROR, _LOOKS, _POWER = 0.0025, 2, 0.99
+#: Commits of a range that are told one by one.
+_LISTED = 4
 #: Pairs of a comparison are counted from its own number on.
 _EACH = 2 * _LOOKS * MOST_REPEATS
 
@@ -92,7 +95,8 @@ def _search(night: Night, build: str, one: NightFinding, alarm: Alarm | None) ->
         for place in [one for one in left if one not in search.bisection.cleared] or left
     ]
     pairs = f"{search.bisection.pairs} pairs"
-    first = names[0] if search.outcome == "named" and len(names) == 1 else None
+    first = names[0] if search.outcome == "named" else None
+    is_shared = search.bisection.all_cleared and search.outcome == "range"
     if first is not None:
         reason = (
             f"the first slow commit is {first}: slower than the one before it,"
@@ -100,8 +104,10 @@ def _search(night: Night, build: str, one: NightFinding, alarm: Alarm | None) ->
         )
     elif search.outcome == "none":
         reason = f"no commit is named: {search.why} ({pairs} in the search): the alarm ends"
+    elif is_shared and len(names) > 1:
+        reason = f"no commit of {len(names)}, {_ends(names)}, is named: {search.why} ({pairs})"
     else:
-        ends = names[0] if len(names) == 1 else f"{len(names)}, {names[0]} to {names[-1]},"
+        ends = names[0] if len(names) == 1 else f"{len(names)}, {_ends(names)},"
         reason = f"the first slow commit is one of {ends} because {search.why} ({pairs})"
         if len(names) == 1:
             reason = f"{ends} may be the first slow commit, but {search.why} ({pairs})"
@@ -109,13 +115,20 @@ def _search(night: Night, build: str, one: NightFinding, alarm: Alarm | None) ->
         build=build,
         row=one.row,
         variant=one.variant,
-        outcome="range" if first is None and search.outcome == "named" else search.outcome,
+        outcome=search.outcome,
         first=first,
         candidates=tuple(names) if search.outcome != "none" else (),
         reason=reason,
         pairs=search.bisection.pairs,
         complete=search.is_complete,
     )
+
+
+def _ends(names: Sequence[str]) -> str:
+    """Return the first and the last of several commits; all where they are few."""
+    if len(names) > _LISTED:
+        return f"from {names[0]} to {names[-1]}"
+    return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _after(commits: Sequence[str], base: str, *, is_built: bool) -> list[str]:
@@ -167,11 +180,11 @@ class _Search:
     def run(self) -> Places:
         """Return the places of the first slow commit; the outcome says what they are."""
         search = self.bisection
-        while len(search.cleared) < search.count:
+        while not search.all_cleared:
             likely = search.likely()
             if likely is not None and likely not in self._open:
                 if self._is_proven(likely):
-                    self.outcome = "named"
+                    self._name(likely)
                     return likely
                 if self.why:
                     return self._wide()
@@ -184,23 +197,43 @@ class _Search:
                 return self._wide()
         return self._disagreement()
 
+    def _name(self, places: Places) -> None:
+        """Note that a place is slower than the one before it; it may have several commits."""
+        lacking = places.last - places.first
+        if lacking:
+            do = "does" if lacking == 1 else "do"
+            self.why = f"{lacking} of them {do} not build or run"
+        else:
+            self.outcome = "named"
+
     def _disagreement(self) -> Places:
         """Look at head once more, as measurements name no commit."""
         changes = self._compare(self.base, HEAD)
         if changes is None:
             return self._wide()
+        find = percent(self.state.row.find)
         if changes is Verdict.SAME:
             self.outcome = "none"
-            find = f"{self.state.row.find:.2g}"
-            self.why = f"head is no longer slower by {find} or more than the last good"
-        elif changes is Verdict.SLOWER:
-            self.why = "measurements do not agree: the slowdown may be of several commits"
+            beside = "the last good" if self.base == GOOD else f"{self.base}, where it was accepted"
+            self.why = f"head is no longer slower by {find} or more than {beside}"
+        elif changes is not Verdict.SLOWER:
+            self.why = "measurements do not agree, and new pairs do not confirm that head is slower"
+        elif self.bisection.all_cleared:
+            self.why = (
+                f"none is slower by {find} or more than the one before it:"
+                " the slowdown is of several commits"
+            )
         else:
-            self.why = "measurements do not agree, and head itself is hardly slower now"
+            self.why = "measurements do not agree: the slowdown may be of several commits"
         return self._wide()
 
     def _wide(self) -> Places:
-        """Return the range, with the commit before a single one that is not proven."""
+        """Return the range, with the commit before a single one that is not proven.
+
+        That is all commits where each is cleared.
+        """
+        if self.bisection.all_cleared:
+            return Places(0, self.bisection.count - 1)
         found = self.bisection.range()
         if found.first == found.last and self.bisection.count > 1:
             return Places(max(0, found.first - 1), max(found.last, 1))
@@ -270,6 +303,8 @@ class _Search:
             later.append(other)
             if places is not None:
                 search.observe(places.last, math.log(other / one), places.first - 1)
+            else:
+                search.pairs += 1
             if count % look == 0:
                 verdict = compare_pairs(row, earlier, later, _ERROR).verdict
                 if verdict is Verdict.SLOWER:

@@ -129,9 +129,10 @@ def _blocked(
         if not held or len(behind) + 1 < GOOD_NIGHTS or sides.get(GOOD) == sides.get(HEAD):
             continue
         rows = ", ".join(f"{one.row} {one.variant} ({_drift(one, behind)})" for one in held)
+        were = "was" if len(held) == 1 else "were"
         yield (
-            f"the last good of {build} stays at {sides.get(GOOD, '?')[:12]} since"
-            f" {len(behind) + 1} nights: {rows} was not found good in {GOOD_NIGHTS} nights"
+            f"the last good of {build} has been {sides.get(GOOD, '?')[:12]} for"
+            f" {len(behind) + 1} nights: {rows} {were} not found good in {GOOD_NIGHTS} nights"
         )
 
 
