@@ -155,6 +155,7 @@ def test_nights_that_contradict_each_other_on_the_same_builds_are_flips_of_the_b
         result(slow),
         result(good.model_copy(update={"ratio": None})),
         result(good.model_copy(update={"board": "rk2"})),
+        result(good.model_copy(update={"ratio": 1.06, "accepted": 1.06})),  # by people, since
         second.model_copy(
             update={"builds": {"llama/rk3568": {"good": "a" * 40, "head": "c" * 40}}}
         ),

@@ -69,7 +69,8 @@ def keep_flips(lab: LabFile, before: NightResult, now: NightResult) -> None:
 
 def _contradict(was: NightFinding, one: NightFinding) -> bool:
     measured = was.ratio is not None and one.ratio is not None
-    return measured and {was.verdict, one.verdict} == _FLIP
+    is_alike = was.accepted == one.accepted  # else both are not judged beside the same
+    return measured and is_alike and {was.verdict, one.verdict} == _FLIP
 
 
 def _kept(state: LabState, night: str) -> set[str]:
