@@ -5,7 +5,7 @@ it; it is *one of these*; or *none* is found again, as head is not slower any mo
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -193,7 +193,6 @@ class _Search:
             if likely is not None or place is None or search.pairs >= search.most:
                 return self._disagreement()
             if not self._measure(place):
-                self._end()
                 return self._wide()
         return self._disagreement()
 
@@ -240,19 +239,15 @@ class _Search:
         return found
 
     def _measure(self, place: int) -> bool:
-        """Measure a commit, or skip it; False if the night has no time for it."""
-        commit = self.commits[place]
-        if not self._is_there(commit):
-            self.bisection.skip(place)
-            return True
+        """Measure a commit, or skip it; False if the search ends here."""
+        sides = (self.base, self.commits[place])
+        if self._skips(sides, self._is_there):
+            return not self.why
         for _ in range(PAIRS):
             number = self._number
-            sides = (self.base, commit)
             if not self.night.measure_pair(self.state, Stage.BISECT, number, sides):
-                if self.state.is_broken(commit, searching=True):
-                    self.bisection.skip(place)
-                    return True
-                return False
+                self._end(sides)
+                return not self.why
             self._number += 1
             good, other = self._values(Stage.BISECT, number, sides)
             self.bisection.observe(place, math.log(other / good))
@@ -269,18 +264,17 @@ class _Search:
         found = self._compare(before, self.commits[places.last], places)
         if found is Verdict.SAME:
             self.bisection.clear(places)
-        elif found is not Verdict.SLOWER:
+        elif found is Verdict.CANT_TELL:
             self._open.append(places)
         return found is Verdict.SLOWER
 
     def _compare(self, before: str, after: str, places: Places | None = None) -> Verdict | None:
         """Compare two commits in turns: SLOWER, SAME where a slowdown to find is excluded.
 
-        What it shows of ``places`` is noted. None: the time ran out, or one is not there.
+        What it shows of ``places`` is noted. None: one of them is skipped, or the search ends here.
         """
         sides = (before, after)
-        if not all(self._is_there(side) for side in sides):
-            self.why = "one of them does not build"
+        if self._skips(sides, self._is_there):
             return None
         row, search = self.state.row, self.bisection
         least = repeats_for_difference(
@@ -295,7 +289,7 @@ class _Search:
         earlier, later = list[float](), list[float]()
         for count in range(1, _LOOKS * look + 1):
             if not self.night.measure_pair(self.state, Stage.PROVE, start + count, sides):
-                self._end()
+                self._end(sides)
                 return None
             # The journal of a resumed search may already have further pairs.
             one, other = self._values(Stage.PROVE, start + count, sides)
@@ -313,10 +307,28 @@ class _Search:
                     return Verdict.SAME
         return Verdict.CANT_TELL
 
-    def _end(self) -> None:
+    def _end(self, sides: tuple[str, str]) -> None:
+        """Note why a pair was not measured: a side fails, or the search ends."""
+        if self._skips(sides, self._runs):
+            return
         reason = self.night.state.searches_ended.get(self.state.row.build)
         self.why = f"it was interrupted: {reason}" if reason else "the time ran out"
         self.is_complete = False
+
+    def _skips(self, sides: tuple[str, str], is_good: Callable[[str], bool]) -> bool:
+        """Skip commits that do not build, or run; without its ends the search cannot go on."""
+        bad = [side for side in sides if not is_good(side)]
+        for side in bad:
+            if side not in (self.base, HEAD):
+                self.bisection.skip(self.commits.index(side))
+                continue
+            name = {GOOD: "the last good", HEAD: "head"}.get(side, side)
+            self.why = f"{name} fails again and again by now"
+            self.is_complete = False
+        return bool(bad)
+
+    def _runs(self, commit: str) -> bool:
+        return not self.state.is_broken(commit, searching=True)
 
     def _is_there(self, commit: str) -> bool:
         if commit == GOOD:
