@@ -8,6 +8,7 @@ from simulated_comparisons import Noise, realistic
 from simulated_farm import SimulatedFarm, Truth, night_of, nights_in_a_row, plan_rows
 
 from labctl.farm.nightly.last_good import new_good_runs
+from labctl.farm.nightly.results import headline
 from labctl.farm.nightly.search import search_commits
 from labctl.records.night import NightResult, NightVerdict, Stage
 
@@ -67,6 +68,17 @@ def test_a_row_without_verdict_holds_the_last_good_and_stands_on_the_first_line(
         and "was not found good in 3 nights" in line
         for line in lines
     )
+
+
+def test_many_rows_without_a_verdict_hide_not_that_the_last_good_is_held(tmp_path: Path) -> None:
+    farm = farms(Truth(dead={f"b{number}": 0 for number in range(1, 5)}))
+    *_, (_, result) = nights_in_a_row(tmp_path, 3, farm, rows=20)
+    first, second, *rest = result.headlines
+    assert "llama/r001@b1 q8 has no verdict in 3 nights" in first
+    assert second.startswith("the last good of llama has been good for 3 nights: llama/r001@b1 q8")
+    assert second.endswith("and 13 more were not found good in 3 nights")
+    assert len(rest) == 15
+    assert second in headline(result)
 
 
 def test_an_alarm_is_repeated_without_a_new_search_and_says_since_when(tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ from labctl.records.night import (
 _LONG = 3
 _UNJUDGED = (NightVerdict.NOT_JUDGED, NightVerdict.NOT_MONITORED, NightVerdict.NOT_MEASURED)
 _OPEN = (NightVerdict.SUSPECTED, *_UNJUDGED)
+#: Rows that hold a last good, by name; the rest is counted.
+_MOST_HELD = 3
 #: Verdicts that say nothing of the speed of a row.
 _SPEEDLESS = (NightVerdict.FAILS, NightVerdict.DOES_NOT_BUILD, *_UNJUDGED)
 #: A row of a night: its name and its variant.
@@ -88,7 +90,9 @@ def with_past(
     )
     noisy = {row.name for row in rows if row.is_too_noisy}
     required = {row.name for row in rows if row.required}
-    lines = (*_unjudged(findings, past, noisy), *_blocked(result, past, required))
+    unjudged = [*_unjudged(findings, past, noisy)]
+    # Of each kind one comes first: of many lines only the first ones are told.
+    lines = (*unjudged[:1], *_blocked(result, past, required), *unjudged[1:])
     update = {"findings": findings, "headlines": lines, "same_programs": same}
     return result.model_copy(update=update)
 
@@ -128,7 +132,10 @@ def _blocked(
         behind = [one for one in past if one.builds.get(build, {}).get(GOOD) == sides.get(GOOD)]
         if not held or len(behind) + 1 < GOOD_NIGHTS or sides.get(GOOD) == sides.get(HEAD):
             continue
-        rows = ", ".join(f"{one.row} {one.variant} ({_drift(one, behind)})" for one in held)
+        names = [f"{one.row} {one.variant} ({_drift(one, behind)})" for one in held[:_MOST_HELD]]
+        rows = ", ".join(names)
+        if len(held) > _MOST_HELD:
+            rows += f" and {len(held) - _MOST_HELD} more"
         were = "was" if len(held) == 1 else "were"
         yield (
             f"the last good of {build} has been {sides.get(GOOD, '?')[:12]} for"
