@@ -40,6 +40,14 @@ class NightVerdict(StrEnum):
     SAME = "same program"
 
 
+class AcceptedChange(Record):
+    """A slowdown that people accepted: nights judge head beside it while the last good is equal."""
+
+    ratio: float = Field(description="time of head over that of the last good")
+    source: str = Field(description="of head when it was accepted")
+    good: str = Field(description="source of the last good when it was accepted")
+
+
 class NightRow(Record):
     """A recipe on a board with one pair of builds. Shares: 0.05 is 5 %."""
 
@@ -60,10 +68,7 @@ class NightRow(Record):
         description="no useful number of pairs finds the slowdown; it is only watched",
     )
     required: bool = Field(default=True, description="the last good moves only if this row is good")
-    accepted: dict[str, float] = Field(
-        default_factory=dict, description="accepted time of head over the last good, by variant"
-    )
-    accepted_at: str | None = Field(None, description="source of head when it was accepted")
+    accepted: dict[str, AcceptedChange] = Field(default_factory=dict, description="by variant")
     value: float = Field(1.0, description="rows of more value are measured first")
     find: float = Field(0.05, description="slowdown that the row must find")
     practical: float = 0.02
@@ -185,6 +190,7 @@ class CommitSearch(Record):
 
     build: str
     row: str
+    variant: str = Field(description="whose slowdown it is")
     outcome: Literal["named", "range", "none", "unknown"]
     first: str | None
     candidates: tuple[str, ...]

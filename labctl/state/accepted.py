@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from labctl.state.sql import StateDatabase
 
-_COLUMNS = "plan, row_name, variant, ratio, night, source, reason, made_by, made_at"
+_COLUMNS = "plan, row_name, variant, ratio, night, source, good, reason, made_by, made_at"
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Accepted:
     """A slowdown of a variant of a nightly plan's row.
 
     ``ratio`` is the time of head over that of the last good, as ``night`` measured it; ``source``
-    what head was built from then.
+    what head was built from then, and ``good`` the last good.
     """
 
     plan: str
@@ -29,6 +29,7 @@ class Accepted:
     ratio: float
     night: str
     source: str
+    good: str
     reason: str | None
     made_by: str
     #: In UTC.
@@ -64,11 +65,13 @@ class AcceptedSlowdowns:
         ratio: float,
         night: str,
         source: str,
+        good: str,
         reason: str | None = None,
     ) -> Accepted:
         """Accept a slowdown in place of an earlier one. Raises ConfigError, HostError."""
         now, by = datetime.now(UTC), this_user()
-        made = Accepted(plan, row_name, variant, ratio, night, source, short_line(reason), by, now)
+        why = short_line(reason)
+        made = Accepted(plan, row_name, variant, ratio, night, source, good, why, by, now)
 
         def change(connection: "Connection") -> None:
             _delete(connection, made)

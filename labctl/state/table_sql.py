@@ -33,6 +33,7 @@ FARM = (
         ratio DOUBLE PRECISION NOT NULL,
         night TEXT NOT NULL,
         source TEXT NOT NULL,
+        good TEXT NOT NULL,
         reason TEXT,
         made_by TEXT NOT NULL,
         made_at TEXT NOT NULL,

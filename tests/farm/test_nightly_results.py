@@ -155,6 +155,7 @@ def test_nights_that_contradict_each_other_on_the_same_builds_are_flips_of_the_b
         result(slow),
         result(good.model_copy(update={"ratio": None})),
         result(good.model_copy(update={"board": "rk2"})),
+        result(good.model_copy(update={"ratio": 1.06, "accepted": 1.06})),  # by people, since
         second.model_copy(
             update={"builds": {"llama/rk3568": {"good": "a" * 40, "head": "c" * 40}}}
         ),
@@ -186,6 +187,7 @@ def test_a_board_whose_verdicts_disagree_in_one_night_flips_and_is_looping(tmp_p
 FOUND = CommitSearch(
     build="llama/rk3568",
     row="llama/q8@rk1",
+    variant="q8_0",
     outcome="named",
     first="c" * 40,
     candidates=("c" * 40,),

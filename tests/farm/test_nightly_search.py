@@ -9,7 +9,7 @@ from simulated_farm import SimulatedFarm, Truth, night_of, plan_rows, simulate_s
 
 from labctl import process
 from labctl.config.lab import Lab, LabFile
-from labctl.errors import ConfigError
+from labctl.errors import ConfigError, ProgramFailed
 from labctl.farm.nightly.bisection import Bisection
 from labctl.farm.nightly.executor import Built
 from labctl.farm.nightly.plan_file import NightPlan
@@ -46,6 +46,56 @@ def test_a_commit_that_does_not_build_makes_a_range_of_it(tmp_path: Path) -> Non
     (found,) = search_commits(night)
     assert found.first is None
     assert found.candidates == ("c06", "c07")
+    assert "one of 2, c06 and c07, because 1 of them does not build or run (" in found.reason
+
+
+def test_several_commits_that_share_a_slowdown_are_all_told(tmp_path: Path) -> None:
+    farm = SimulatedFarm(0, realistic(0.004), Truth())
+    (row,) = plan_rows(farm, 1)
+    farm.truth.slow = {row.name: 0.09}
+    farm.truth.commits = {f"c{n}": 0.018 * (n + 1) for n in range(4)}
+    night = night_of(tmp_path, farm, [row])
+    night.run()
+    (found,) = search_commits(night)
+    assert (found.outcome, found.first) == ("range", None)
+    assert found.candidates == ("c0", "c1", "c2", "c3", "head")
+    assert found.reason.startswith("no commit of 5, from c0 to head, is named: none is slower by")
+
+
+class CrashingFarm(SimulatedFarm):
+    """A build that crashes when it is run."""
+
+    crashing = ""
+
+    def measure(self, row, board, built, *, began, queued):  # type: ignore[no-untyped-def]
+        if built.version == self.crashing:
+            began("run-crash")
+            raise ProgramFailed("it was killed by signal 11")
+        return super().measure(row, board, built, began=began, queued=queued)
+
+
+@pytest.mark.parametrize(
+    ("crashing", "complete", "text"),
+    [
+        ("c06", True, "one of 2, c06 and c07, because 1 of them does not build or run ("),
+        ("good", False, "because the last good fails again and again by now (0 pairs)"),
+    ],
+)
+def test_a_program_that_crashes_in_the_search_is_no_want_of_time(
+    tmp_path: Path, crashing: str, complete: bool, text: str
+) -> None:
+    farm = CrashingFarm(3, realistic(0.01), Truth())
+    (row,) = plan_rows(farm, 1)
+    farm.truth.slow = {row.name: 0.05}
+    farm.truth.commits = {f"c{n:02d}": 0.05 * (n >= 7) for n in range(15)}
+    night_of(tmp_path, farm, [row]).run()
+    farm.crashing = crashing
+    (found,) = search_commits(night_of(tmp_path, farm, [row]))
+    assert text in found.reason
+    assert found.complete is complete
+    journal = tmp_path / "night.jsonl"
+    journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:-1]))
+    assert search_commits(night_of(tmp_path, farm, [row])) == [found]
 
 
 def test_a_good_night_searches_nothing(tmp_path: Path) -> None:

@@ -5,10 +5,19 @@ from pathlib import Path
 
 import pytest
 from simulated_comparisons import Noise, realistic
-from simulated_farm import RUN_SECONDS, SimulatedFarm, Truth, nights_in_a_row
+from simulated_farm import (
+    RUN_SECONDS,
+    SimulatedFarm,
+    Truth,
+    night_of,
+    nights_in_a_row,
+    plan_rows,
+)
 
 from labctl.farm.nightly.last_good import new_good_runs
 from labctl.farm.nightly.nights import past_rows
+from labctl.farm.nightly.results import headline
+from labctl.farm.nightly.search import search_commits
 from labctl.records.night import NightResult, NightVerdict, Stage
 
 QUIET, LOUD = realistic(0.01), Noise(0.3)
@@ -63,10 +72,21 @@ def test_a_row_without_verdict_holds_the_last_good_and_stands_on_the_first_line(
     lines = found[-1][1].headlines
     assert any("llama/r001@b1 q8 has no verdict in 4 nights" in line for line in lines)
     assert any(
-        "the last good of llama has stayed at good for 4 nights: not found good in 3 nights:"
-        " llama/r001@b1 q8 (never measured since)" in line
+        "the last good of llama has been good for 4 nights: llama/r001@b1 q8" in line
+        and "was not found good in 3 nights" in line
         for line in lines
     )
+
+
+def test_many_rows_without_a_verdict_hide_not_that_the_last_good_is_held(tmp_path: Path) -> None:
+    farm = farms(Truth(dead={f"b{number}": 0 for number in range(1, 5)}))
+    *_, (_, result) = nights_in_a_row(tmp_path, 3, farm, rows=20)
+    first, second, *rest = result.headlines
+    assert "llama/r001@b1 q8 has no verdict in 3 nights" in first
+    assert second.startswith("the last good of llama has been good for 3 nights: llama/r001@b1 q8")
+    assert second.endswith("and 13 more were not found good in 3 nights")
+    assert len(rest) == 15
+    assert second in headline(result)
 
 
 def test_an_alarm_is_repeated_without_a_new_search_and_says_since_when(tmp_path: Path) -> None:
@@ -97,6 +117,60 @@ def test_a_search_is_for_all_rows_that_were_slow_and_not_for_others(tmp_path: Pa
     assert searches(both) == [("c2", True)]  # whichever of both is the clearer one now
     # A third row is slow too: nobody has searched for that.
     assert searches(both | {"llama/r002@b2": 0.08}) == [("c2", True), ("c2", False)]
+
+
+def test_a_night_whose_head_does_not_build_ends_no_alarm(tmp_path: Path) -> None:
+    commits = {f"c{number}": 0.08 * (number >= 2) for number in range(4)}
+    truth = Truth(slow=SLOW, commits=commits)
+    ((_, first),) = nights_in_a_row(tmp_path, 1, farms(truth))
+    broken = Truth(slow=SLOW, unbuildable=frozenset({"head"}))
+    ((_, result),) = nights_in_a_row(tmp_path, 1, farms(broken))
+    assert verdict(result) is NightVerdict.DOES_NOT_BUILD
+    ((_, later),) = nights_in_a_row(tmp_path, 1, farms(truth))
+    assert later.findings[0].since == first.id
+    assert later.searches[0].pairs == 0
+
+
+def test_the_commit_of_one_variant_is_not_that_of_another(tmp_path: Path) -> None:
+    names = [f"c{number}" for number in range(6)]
+
+    def truth(slow: float) -> Truth:
+        """The first variant is slow by c1 until it is mended, the other one by c4."""
+        commits = {name: 0.12 * (number >= 1) for number, name in enumerate(names)}
+        other = {name: 0.07 * (number >= 4) for number, name in enumerate(names)}
+        return Truth(
+            slow={"llama/r000@b0": slow},
+            commits=commits if slow else {**commits, "c6": 0.0},
+            of_variant={"q4": {**other, "c6": 0.07, "head": 0.07}},
+        )
+
+    two = ("q8", "q4")
+    ((_, first),) = nights_in_a_row(tmp_path, 1, farms(truth(0.12)), variants=two)
+    assert [(one.variant, one.first) for one in first.searches] == [("q8", "c1")]
+    ((_, later),) = nights_in_a_row(tmp_path, 1, farms(truth(0.0)), variants=two)
+    assert [one.verdict for one in later.findings] == [NightVerdict.GOOD, NightVerdict.SLOWER]
+    assert [(one.variant, one.first) for one in later.searches] == [("q4", "c4")]
+
+
+def test_a_slowdown_that_is_over_ends_no_alarm_of_another_variant(tmp_path: Path) -> None:
+    farm = SimulatedFarm(1, QUIET, Truth(of_variant={"q8": {"head": 0.12}, "q4": {"head": 0.07}}))
+    (row,) = plan_rows(farm, 1)
+    row = row.model_copy(update={"variants": ("q8", "q4")})
+    night = night_of(tmp_path, farm, [row])
+    night.run()
+    farm.truth.of_variant["q8"] = {}
+    (search,) = search_commits(night)
+    assert (search.variant, search.outcome) == ("q8", "none")
+    verdicts = {one.variant: one.verdict for one in night.findings()}
+    assert verdicts == {"q8": NightVerdict.SUSPECTED, "q4": NightVerdict.SLOWER}
+
+
+def test_a_new_row_has_no_nights_before_its_first(tmp_path: Path) -> None:
+    list(nights_in_a_row(tmp_path, 4, farms(Truth())))
+    dead = Truth(dead={"b1": 0})
+    found = [result for _, result in nights_in_a_row(tmp_path, 3, farms(dead), rows=2)]
+    assert not [line for line in found[0].headlines if "no verdict" in line]
+    assert "llama/r001@b1 q8 has no verdict in 3 nights" in found[2].headlines[0]
 
 
 def test_a_slowdown_that_has_grown_is_searched_again(tmp_path: Path) -> None:

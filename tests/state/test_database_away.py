@@ -45,7 +45,7 @@ CHANGES: dict[str, Callable[[LabState], object]] = {
     "token": lambda state: state.tokens.add("ann", "admin", by="ann@desk"),
     "baseline": lambda state: state.baselines.set("good", ["run-1"]),
     "accepted slowdown": lambda state: state.accepted.accept(
-        "nightly", "llama/q8@rk1", "q8_0", ratio=1.08, night="n", source="a" * 40
+        "nightly", "llama/q8@rk1", "q8_0", ratio=1.08, night="n", source="a" * 40, good="b" * 40
     ),
     "audit": lambda state: state.audit.record("ann@desk", "cli", "recover", "rk1"),
     "health": lambda state: state.health.set("rk1", Health.BAD, reason="hot", by="ann@desk"),

@@ -51,6 +51,7 @@ def fill(state: LabState) -> None:
         ratio=1.08,
         night=RUN,
         source="a" * 40,
+        good="b" * 40,
         reason="as agreed",
     )
     state.leases.acquire("rk1", purpose="run tiny", holder=USER, hardware="serial 1", seconds=9e4)

@@ -26,7 +26,7 @@ from labctl.errors import (
     ServiceAway,
     ToolMissing,
 )
-from labctl.farm.nightly.acceptance import accepted_lines, keep_accepted
+from labctl.farm.nightly.acceptance import accepted_changes, accepted_lines, keep_accepted
 from labctl.farm.nightly.budget import plan_pairs, smallest_slowdown
 from labctl.farm.nightly.executor import GOOD, HEAD, Built, Measured, Trouble
 from labctl.farm.nightly.night import Night
@@ -90,6 +90,8 @@ class Truth:
     no_repository: dict[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)
     #: By commit, in their order: how slow each is.
     commits: dict[str, float] = field(default_factory=dict)
+    #: Variant -> how slow a side or a commit is, in place of ``slow`` and ``commits``.
+    of_variant: dict[str, dict[str, float]] = field(default_factory=dict)
 
 
 class SimulatedFarm:
@@ -188,17 +190,24 @@ class SimulatedFarm:
         began(f"run-{board}-{count}")
         if self.chance.random() < self.truth.lost:
             raise DeviceLost("the cable moved")
-        slow = self.truth.commits.get(built.version)
-        if slow is None:
-            slow = self.truth.slow.get(row.name, 0.0) if built.version == HEAD else 0.0
         self.measured[board] = self.measured.get(board, 0) + 1
-        level = math.log1p(slow) + self._of_window(board, self.measured[board])
+        level = self._of_window(board, self.measured[board])
         if board in self.truth.disturbed:
             level += self.truth.disturbed[board](self.measured[board] - 1)
         if board in self.truth.flipping and self.chance.random() < 0.5:
             level += math.log(1.08)
-        values = {variant: math.exp(level + self._run()) for variant in row.variants}
+        values = {
+            variant: math.exp(level + self._slow(row, variant, built.version) + self._run())
+            for variant in row.variants
+        }
         return Measured(f"run-{board}-{count}", values, row.seconds, "board")
+
+    def _slow(self, row: NightRow, variant: str, version: str) -> float:
+        """How slow a build is, as a logarithm."""
+        slow = self.truth.commits.get(version)
+        if slow is None:
+            slow = self.truth.slow.get(row.name, 0.0) if version == HEAD else 0.0
+        return math.log1p(self.truth.of_variant.get(variant, {}).get(version, slow))
 
     def _of_window(self, board: str, count: int) -> float:
         """What a board has in both runs of a pair alike: 5 % in one window of eight."""
@@ -276,7 +285,12 @@ def night_of(
 
 
 def nights_in_a_row(
-    root: Path, count: int, farm_of: Callable[[int], SimulatedFarm], *, rows: int = 1
+    root: Path,
+    count: int,
+    farm_of: Callable[[int], SimulatedFarm],
+    *,
+    rows: int = 1,
+    variants: tuple[str, ...] = ("q8",),
 ) -> Iterator[tuple[Night, NightResult]]:
     """Nights of a plan, each planned by what those before it found, and ended as a lab does."""
     plan, lab = "simulated", LabFile(root, Lab(boards={}))
@@ -288,12 +302,8 @@ def nights_in_a_row(
         for row in plan_rows(SimulatedFarm(0, realistic(0.01), Truth()), rows):
             noise = past[row.name].noise if row.name in past else None
             waited = waited_nights([one.get(row.name) for one in findings])
-            own = [o for o in lab_state(lab).accepted.list(plan) if o.row_name == row.name]
-            update = {
-                "equals": (),
-                "accepted": {one.variant: one.ratio for one in own},
-                "accepted_at": own[0].source if own else None,
-            }
+            accepted = accepted_changes(lab_state(lab).accepted.list(plan), row.name)
+            update = {"equals": (), "accepted": accepted, "variants": variants}
             alone = row.model_copy(update=update)
             planned.append(with_pairs(alone, noise, 1.0, waited))
         started = datetime(2026, 1, 1, 22, tzinfo=UTC) + timedelta(days=number)
@@ -313,8 +323,8 @@ def nights_in_a_row(
         searches = search_commits(night, alarms)
         ended = result_of(night, searches, strict=False)
         result = with_past(ended, before, planned, same_programs(root, plan, 0.05))
-        accepted = accepted_lines(keep_accepted(lab, result, planned, []))
-        result = result.model_copy(update={"accepted": tuple(accepted)})
+        lines = accepted_lines(keep_accepted(lab, result, planned, []))
+        result = result.model_copy(update={"accepted": tuple(lines)})
         write_atomic(folder / RESULT, result.model_dump_json())
         yield night, result
 

@@ -6,9 +6,15 @@ from labctl.checked import unknown
 from labctl.compare.words import percent
 from labctl.config.lab import LabFile
 from labctl.errors import ConfigError
-from labctl.farm.nightly.executor import HEAD
+from labctl.farm.nightly.executor import GOOD, HEAD
 from labctl.farm.nightly.nights import past_results
-from labctl.records.night import NightFinding, NightResult, NightRow, NightVerdict
+from labctl.records.night import (
+    AcceptedChange,
+    NightFinding,
+    NightResult,
+    NightRow,
+    NightVerdict,
+)
 from labctl.state import lab_state
 from labctl.state.accepted import Accepted
 
@@ -40,11 +46,21 @@ def accept_slowdown(lab: LabFile, plan: str, row: str, reason: str | None) -> li
             ratio=one.ratio,
             night=last.id,
             source=last.builds.get(one.build, {}).get(HEAD, ""),
+            good=last.builds.get(one.build, {}).get(GOOD, ""),
             reason=reason,
         )
         for one in found
         if one.ratio is not None
     ]
+
+
+def accepted_changes(accepted: Sequence[Accepted], row: str) -> dict[str, AcceptedChange]:
+    """Return what is accepted of a row, by variant."""
+    return {
+        one.variant: AcceptedChange(ratio=one.ratio, source=one.source, good=one.good)
+        for one in accepted
+        if one.row_name == row
+    }
 
 
 def accepted_lines(accepted: Sequence[Accepted]) -> Iterator[str]:
@@ -63,15 +79,20 @@ def keep_accepted(
     """End what no longer holds after a night; return what is accepted still.
 
     That is over where the row is faster again, or slower by as much as it has to find beyond it,
-    and where head became the last good of its build (``moved``). Raises HostError, ConfigError.
+    and where the last good of its build is another, or becomes it (``moved``). A slowdown that was
+    accepted while the night ran is not judged by it. Raises HostError, ConfigError.
     """
     known = lab_state(lab).accepted
-    builds = {row.name: row.build for row in rows}
+    of_night = {row.name: row for row in rows}
     findings = {(one.row, one.variant): one for one in result.findings}
     left = []
     for one in known.list(result.plan):
-        found = findings.get((one.row_name, one.variant))
-        if builds.get(one.row_name) in moved or (found and _is_over(found, one.ratio)):
+        row, found = of_night.get(one.row_name), findings.get((one.row_name, one.variant))
+        good = result.builds.get(row.build, {}).get(GOOD, one.good) if row else one.good
+        is_other = good != one.good or (row is not None and row.build in moved)
+        judged = row.accepted.get(one.variant) if row else None
+        is_judged = judged is not None and judged.ratio == one.ratio
+        if is_other or (is_judged and found and _is_over(found, one.ratio)):
             known.void(one)
         else:
             left.append(one)
@@ -80,7 +101,7 @@ def keep_accepted(
 
 def _is_over(found: NightFinding, ratio: float) -> bool:
     """Return True if a row is faster than what was accepted, or slower beyond it."""
-    if found.verdict is NightVerdict.SLOWER:
+    if found.verdict in (NightVerdict.SLOWER, NightVerdict.SAME):
         return True
     is_faster = found.high is not None and found.high < ratio
     return found.verdict is NightVerdict.GOOD and is_faster and _matters(found.ratio, ratio)

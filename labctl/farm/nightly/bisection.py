@@ -73,6 +73,11 @@ class Bisection:
         self.skipped.add(place)
 
     @property
+    def all_cleared(self) -> bool:
+        """True if no commit can be the first slow one: several share the slowdown."""
+        return len(self.cleared) == self.count
+
+    @property
     def probabilities(self) -> list[float]:
         """Probability of each commit to be the first slow one."""
         logs = [-math.inf if n in self.cleared else log for n, log in enumerate(self._logs)]

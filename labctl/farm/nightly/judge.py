@@ -69,7 +69,8 @@ def keep_flips(lab: LabFile, before: NightResult, now: NightResult) -> None:
 
 def _contradict(was: NightFinding, one: NightFinding) -> bool:
     measured = was.ratio is not None and one.ratio is not None
-    return measured and {was.verdict, one.verdict} == _FLIP
+    is_alike = was.accepted == one.accepted  # else both are not judged beside the same
+    return measured and is_alike and {was.verdict, one.verdict} == _FLIP
 
 
 def _kept(state: LabState, night: str) -> set[str]:
@@ -190,7 +191,8 @@ def finding(state: RowState, variant: str, confirming: int) -> NightFinding:
     if ratio is not None:
         level = 1 - 2 * MISSED if not confirm[0] else 1 - look_error(confirming)
         interval = ratio.interval(level)
-        accepted = row.accepted.get(variant)
+        known = state.accepted(variant)
+        accepted = known.ratio if known else None
         times = [(accepted or 1.0) * one for one in (ratio.ratio, interval.low, interval.high)]
         shown = dict(zip(("ratio", "low", "high"), times, strict=True))
         found = found.model_copy(update={**shown, "level": level, "accepted": accepted})
@@ -207,7 +209,7 @@ def finding(state: RowState, variant: str, confirming: int) -> NightFinding:
             }
         )
     if excludes(good, head, row.find, MISSED / LOOKS if confirm[0] else MISSED):
-        reason = f"a slowdown of {row.find:.3g} or more is excluded"
+        reason = f"a slowdown of {percent(row.find)} or more is excluded"
         return found.model_copy(update={"reason": _good_reason(ratio, row) or reason})
     return found.model_copy(update=_undecided(row, screen[0], confirm, ratio))
 

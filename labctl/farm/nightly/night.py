@@ -103,8 +103,9 @@ class Night:
             return same_finding(state, variant)
         found = finding(state, variant, self.state.confirming or 1)
         search = self.state.searches.get(state.row.build)
-        is_over = search is not None and search.row == state.row.name and search.outcome == "none"
-        if search is not None and is_over and found.verdict is NightVerdict.SLOWER:
+        is_own = search is not None and (search.row, search.variant) == (found.row, variant)
+        is_over = is_own and found.verdict is NightVerdict.SLOWER
+        if search is not None and is_over and search.outcome == "none":
             reason = f"{found.reason}; {search.reason}"
             update = {"verdict": NightVerdict.SUSPECTED, "blame": None, "reason": reason}
             return found.model_copy(update=update)

@@ -16,6 +16,7 @@ from labctl.config.lab import LabFile
 from labctl.config.recipe import Recipe, find_recipe
 from labctl.config.yaml.document import Document
 from labctl.errors import ConfigError
+from labctl.farm.nightly.acceptance import accepted_changes
 from labctl.farm.nightly.budget import (
     LEAST,
     LOOKS,
@@ -84,12 +85,10 @@ def make_plan(
             seconds = measured.seconds or _seconds(lab.root, recipe.name, row.board)
             waited = waited_nights([one.get(row.name) for one in findings])
             recipes[row.name] = recipe
-            own = [one for one in accepted if one.row_name == row.name]
             update = {
                 "seconds": seconds,
                 "required": group.required,
-                "accepted": {one.variant: one.ratio for one in own},
-                "accepted_at": own[0].source if own else None,
+                "accepted": accepted_changes(accepted, row.name),
             }
             timed = row.model_copy(update=update)
             rows.append(with_pairs(timed, known, group.priority, waited))

@@ -156,7 +156,8 @@ def _case(one: NightFinding, result: NightResult, *, strict: bool) -> Case:
     }[one.verdict]
     figures = {} if one.ratio is None else {"head_over_last_good": one.ratio}
     place = f"on board {one.board}: " if _has_moved(one) else ""
-    searched = [s.reason for s in result.searches if s.row == one.row]
+    own = (one.row, one.variant)
+    searched = [s.reason for s in result.searches if (s.row, s.variant) == own]
     return Case(
         recipe,
         group,
@@ -233,7 +234,7 @@ def verdict_parts(result: NightResult) -> list[str]:
         rest[0] = rest[0].replace("no verdict", "NO VERDICT").replace("good", "GOOD")
     rest_of_lines = len(result.headlines) - _MOST_HEADLINES
     told = list(result.headlines[:_MOST_HEADLINES])
-    told += [f"and {rest_of_lines} more such lines"] if rest_of_lines > 0 else []
+    told += [f"and {counted(rest_of_lines, 'more such line')}"] if rest_of_lines > 0 else []
     return [*parts, *rest, *told] or ["NO VERDICT: the night has no rows"]
 
 

@@ -5,11 +5,12 @@ it; it is *one of these*; or *none* is found again, as head is not slower any mo
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from labctl.compare.comparison import Verdict
+from labctl.compare.words import percent
 from labctl.errors import ConfigError, HostError
 from labctl.farm.nightly.bisection import PAIRS, Bisection, Places
 from labctl.farm.nightly.executor import GOOD, HEAD
@@ -24,6 +25,8 @@ from labctl.stats.power import MOST_REPEATS, repeats_for_difference
 
 #: Error of the comparison that names a commit, of each of its looks, and its power.
 _ERROR, _LOOKS, _POWER = 0.0025, 2, 0.99
+#: Commits of a range that are told one by one.
+_LISTED = 4
 #: Pairs of a comparison are counted from its own number on.
 _EACH = 2 * _LOOKS * MOST_REPEATS
 
@@ -93,7 +96,8 @@ def _clearness(night: Night, one: NightFinding) -> float:
 def _search(night: Night, build: str, one: NightFinding) -> CommitSearch:
     state = night.state.rows[one.row]
     head = night.state.built[build, HEAD].source
-    base = state.row.accepted_at or GOOD
+    accepted = state.accepted(one.variant)
+    base = accepted.source if accepted else GOOD
     try:
         between = list(night.executor.commits(build, night.state.sides(build)))
         if base != GOOD:
@@ -103,6 +107,7 @@ def _search(night: Night, build: str, one: NightFinding) -> CommitSearch:
         return CommitSearch(
             build=build,
             row=one.row,
+            variant=one.variant,
             outcome="unknown",
             first=None,
             candidates=(),
@@ -118,7 +123,8 @@ def _search(night: Night, build: str, one: NightFinding) -> CommitSearch:
         for place in [one for one in left if one not in search.bisection.cleared] or left
     ]
     pairs = f"{search.bisection.pairs} pairs"
-    first = names[0] if search.outcome == "named" and len(names) == 1 else None
+    first = names[0] if search.outcome == "named" else None
+    is_shared = search.bisection.all_cleared and search.outcome == "range"
     if first is not None:
         reason = (
             f"the first slow commit is {first}: slower than the one before it,"
@@ -126,21 +132,31 @@ def _search(night: Night, build: str, one: NightFinding) -> CommitSearch:
         )
     elif search.outcome == "none":
         reason = f"no commit is named: {search.why} ({pairs} in the search): the alarm ends"
+    elif is_shared and len(names) > 1:
+        reason = f"no commit of {len(names)}, {_ends(names)}, is named: {search.why} ({pairs})"
     else:
-        ends = names[0] if len(names) == 1 else f"{len(names)}, {names[0]} to {names[-1]},"
+        ends = names[0] if len(names) == 1 else f"{len(names)}, {_ends(names)},"
         reason = f"the first slow commit is one of {ends} because {search.why} ({pairs})"
         if len(names) == 1:
             reason = f"{ends} may be the first slow commit, but {search.why} ({pairs})"
     return CommitSearch(
         build=build,
         row=one.row,
-        outcome="range" if first is None and search.outcome == "named" else search.outcome,
+        variant=one.variant,
+        outcome=search.outcome,
         first=first,
         candidates=tuple(names) if search.outcome != "none" else (),
         reason=reason,
         pairs=search.bisection.pairs,
         complete=search.is_complete,
     )
+
+
+def _ends(names: Sequence[str]) -> str:
+    """Return the first and the last of several commits; all where they are few."""
+    if len(names) > _LISTED:
+        return f"from {names[0]} to {names[-1]}"
+    return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _after(commits: Sequence[str], base: str, *, is_built: bool) -> list[str]:
@@ -178,11 +194,11 @@ class _Search:
     def run(self) -> Places:
         """Return the places of the first slow commit; the outcome says what they are."""
         search = self.bisection
-        while len(search.cleared) < search.count:
+        while not search.all_cleared:
             likely = search.likely()
             if likely is not None and likely not in self._open:
                 if self._is_proven(likely):
-                    self.outcome = "named"
+                    self._name(likely)
                     return likely
                 if self.why:
                     return self._wide()
@@ -191,46 +207,61 @@ class _Search:
             if likely is not None or place is None or search.pairs >= search.most:
                 return self._disagreement()
             if not self._measure(place):
-                self._end()
                 return self._wide()
         return self._disagreement()
+
+    def _name(self, places: Places) -> None:
+        """Note that a place is slower than the one before it; it may have several commits."""
+        lacking = places.last - places.first
+        if lacking:
+            do = "does" if lacking == 1 else "do"
+            self.why = f"{lacking} of them {do} not build or run"
+        else:
+            self.outcome = "named"
 
     def _disagreement(self) -> Places:
         """Look at head once more, as measurements name no commit."""
         changes = self._compare(self.base, HEAD)
         if changes is None:
             return self._wide()
+        find = percent(self.state.row.find)
         if changes is Verdict.SAME:
             self.outcome = "none"
-            find = f"{self.state.row.find:.2g}"
-            self.why = f"head is no longer slower by {find} or more than the last good"
-        elif changes is Verdict.SLOWER:
-            self.why = "measurements do not agree: the slowdown may be of several commits"
+            beside = "the last good" if self.base == GOOD else f"{self.base}, where it was accepted"
+            self.why = f"head is no longer slower by {find} or more than {beside}"
+        elif changes is not Verdict.SLOWER:
+            self.why = "measurements do not agree, and new pairs do not confirm that head is slower"
+        elif self.bisection.all_cleared:
+            self.why = (
+                f"none is slower by {find} or more than the one before it:"
+                " the slowdown is of several commits"
+            )
         else:
-            self.why = "measurements do not agree, and head itself is hardly slower now"
+            self.why = "measurements do not agree: the slowdown may be of several commits"
         return self._wide()
 
     def _wide(self) -> Places:
-        """Return the range, with the commit before a single one that is not proven."""
+        """Return the range, with the commit before a single one that is not proven.
+
+        That is all commits where each is cleared.
+        """
+        if self.bisection.all_cleared:
+            return Places(0, self.bisection.count - 1)
         found = self.bisection.range()
         if found.first == found.last and self.bisection.count > 1:
             return Places(max(0, found.first - 1), max(found.last, 1))
         return found
 
     def _measure(self, place: int) -> bool:
-        """Measure a commit, or skip it; False if the night has no time for it."""
-        commit = self.commits[place]
-        if not self._is_there(commit):
-            self.bisection.skip(place)
-            return True
+        """Measure a commit, or skip it; False if the search ends here."""
+        sides = (self.base, self.commits[place])
+        if self._skips(sides, self._is_there):
+            return not self.why
         for _ in range(PAIRS):
             number = self._number
-            sides = (self.base, commit)
             if not self.night.measure_pair(self.state, Stage.BISECT, number, sides):
-                if self.state.is_broken(commit, searching=True):
-                    self.bisection.skip(place)
-                    return True
-                return False
+                self._end(sides)
+                return not self.why
             self._number += 1
             good, other = self._values(Stage.BISECT, number, sides)
             self.bisection.observe(place, math.log(other / good))
@@ -247,18 +278,17 @@ class _Search:
         found = self._compare(before, self.commits[places.last], places)
         if found is Verdict.SAME:
             self.bisection.clear(places)
-        elif found is not Verdict.SLOWER:
+        elif found is Verdict.CANT_TELL:
             self._open.append(places)
         return found is Verdict.SLOWER
 
     def _compare(self, before: str, after: str, places: Places | None = None) -> Verdict | None:
         """Compare two commits in turns: SLOWER, SAME where a slowdown to find is excluded.
 
-        What it shows of ``places`` is noted. None: the time ran out, or one is not there.
+        What it shows of ``places`` is noted. None: one of them is skipped, or the search ends here.
         """
         sides = (before, after)
-        if not all(self._is_there(side) for side in sides):
-            self.why = "one of them does not build"
+        if self._skips(sides, self._is_there):
             return None
         row, search = self.state.row, self.bisection
         least = repeats_for_difference(
@@ -273,7 +303,7 @@ class _Search:
         earlier, later = list[float](), list[float]()
         for count in range(1, _LOOKS * look + 1):
             if not self.night.measure_pair(self.state, Stage.PROVE, start + count, sides):
-                self._end()
+                self._end(sides)
                 return None
             # The journal of a resumed search may already have further pairs.
             one, other = self._values(Stage.PROVE, start + count, sides)
@@ -281,6 +311,8 @@ class _Search:
             later.append(other)
             if places is not None:
                 search.observe(places.last, math.log(other / one), places.first - 1)
+            else:
+                search.pairs += 1
             if count % look == 0:
                 verdict = compare_pairs(row, earlier, later, _ERROR).verdict
                 if verdict is Verdict.SLOWER:
@@ -289,10 +321,28 @@ class _Search:
                     return Verdict.SAME
         return Verdict.CANT_TELL
 
-    def _end(self) -> None:
+    def _end(self, sides: tuple[str, str]) -> None:
+        """Note why a pair was not measured: a side fails, or the search ends."""
+        if self._skips(sides, self._runs):
+            return
         reason = self.night.state.searches_ended.get(self.state.row.build)
         self.why = f"it was interrupted: {reason}" if reason else "the time ran out"
         self.is_complete = False
+
+    def _skips(self, sides: tuple[str, str], is_good: Callable[[str], bool]) -> bool:
+        """Skip commits that do not build, or run; without its ends the search cannot go on."""
+        bad = [side for side in sides if not is_good(side)]
+        for side in bad:
+            if side not in (self.base, HEAD):
+                self.bisection.skip(self.commits.index(side))
+                continue
+            name = {GOOD: "the last good", HEAD: "head"}.get(side, side)
+            self.why = f"{name} fails again and again by now"
+            self.is_complete = False
+        return bool(bad)
+
+    def _runs(self, commit: str) -> bool:
+        return not self.state.is_broken(commit, searching=True)
 
     def _is_there(self, commit: str) -> bool:
         if commit == GOOD:

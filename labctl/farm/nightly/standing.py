@@ -21,6 +21,10 @@ from labctl.records.night import (
 _LONG = 3
 _UNJUDGED = (NightVerdict.NOT_JUDGED, NightVerdict.NOT_MONITORED, NightVerdict.NOT_MEASURED)
 _OPEN = (NightVerdict.SUSPECTED, *_UNJUDGED)
+#: Rows that hold a last good, by name; the rest is counted.
+_MOST_HELD = 3
+#: Verdicts that say nothing of the speed of a row.
+_SPEEDLESS = (NightVerdict.FAILS, NightVerdict.DOES_NOT_BUILD, *_UNJUDGED)
 #: A row of a night: its name and its variant.
 Key: TypeAlias = tuple[str, str]
 
@@ -45,21 +49,22 @@ def standing_alarms(
     """Return the alarms of the last nights, by row and variant.
 
     ``past``: the nights before, the newest first; ``good``: the source of the last good, by build.
-    A night that did not judge a row ends no alarm.
+    A night that did not judge the speed of a row ends no alarm.
     """
     found: dict[Key, Alarm] = {}
     over: set[Key] = set()
     for result in past:
         for one in result.findings:
             key = (one.row, one.variant)
-            if key in over or one.verdict in _UNJUDGED:
+            if key in over or one.verdict in _SPEEDLESS:
                 continue
             is_same = result.builds.get(one.build, {}).get(GOOD) == good.get(one.build)
             if one.verdict is not NightVerdict.SLOWER or one.ratio is None or not is_same:
                 over.add(key)
                 continue
             known = found.get(key, Alarm(result.id))
-            ended = next((s for s in result.searches if s.row == one.row and s.complete), None)
+            own = (s for s in result.searches if (s.row, s.variant) == key and s.complete)
+            ended = next(own, None)
             # One that was taken over from an earlier night has no pairs of its own.
             if known.search is None and ended is not None and ended.pairs:
                 found[key] = Alarm(result.id, ended, result.id, one.ratio)
@@ -80,7 +85,9 @@ def with_past(
     findings = tuple(_with_since(one, alarms, result.id) for one in result.findings)
     noisy = {row.name for row in rows if row.is_too_noisy}
     required = {row.name for row in rows if row.required}
-    lines = (*_unjudged(findings, past, noisy), *_blocked(result, past, required))
+    unjudged = [*_unjudged(findings, past, noisy)]
+    # Of each kind one comes first: of many lines only the first ones are told.
+    lines = (*unjudged[:1], *_blocked(result, past, required), *unjudged[1:])
     update = {"findings": findings, "headlines": lines, "same_programs": same}
     return result.model_copy(update=update)
 
@@ -99,8 +106,9 @@ def _unjudged(
     for one in findings:
         if one.verdict not in _OPEN:
             continue
-        verdicts = [one.verdict, *(_verdict(result, one) for result in past)]
-        judged = (n for n, was in enumerate(verdicts) if was not in (*_OPEN, None))
+        known = (_verdict(result, one) for result in past)
+        verdicts = [one.verdict, *(was for was in known if was is not None)]
+        judged = (n for n, was in enumerate(verdicts) if was not in _OPEN)
         count = next(judged, len(verdicts))
         if count >= _LONG or one.row in noisy:
             nights = "tonight" if count == 1 else f"in {count} nights"
@@ -126,10 +134,14 @@ def _blocked(
         behind = [one for one in past if one.builds.get(build, {}).get(GOOD) == sides.get(GOOD)]
         if not held or len(behind) + 1 < GOOD_NIGHTS or sides.get(GOOD) == sides.get(HEAD):
             continue
-        rows = ", ".join(f"{one.row} {one.variant} ({_drift(one, behind)})" for one in held)
+        names = [f"{one.row} {one.variant} ({_drift(one, behind)})" for one in held[:_MOST_HELD]]
+        rows = ", ".join(names)
+        if len(held) > _MOST_HELD:
+            rows += f" and {len(held) - _MOST_HELD} more"
+        were = "was" if len(held) == 1 else "were"
         yield (
-            f"the last good of {build} has stayed at {sides.get(GOOD, '?')[:12]} for"
-            f" {len(behind) + 1} nights: not found good in {GOOD_NIGHTS} nights: {rows}"
+            f"the last good of {build} has been {sides.get(GOOD, '?')[:12]} for"
+            f" {len(behind) + 1} nights: {rows} {were} not found good in {GOOD_NIGHTS} nights"
         )
 
 

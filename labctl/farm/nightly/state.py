@@ -10,7 +10,7 @@ from threading import Lock
 from labctl.errors import Blame
 from labctl.farm.nightly.executor import GOOD, HEAD, Built
 from labctl.records import Failure
-from labctl.records.night import CommitSearch, NightEntry, NightRow, Stage
+from labctl.records.night import AcceptedChange, CommitSearch, NightEntry, NightRow, Stage
 from labctl.runs.record.journal import JournalLines
 
 JOURNAL = "night.jsonl"
@@ -32,6 +32,8 @@ class RowState:
 
     row: NightRow
     board: str
+    #: Source of the last good tonight; None: it is not built.
+    good_source: str | None = None
     done: dict[Place, NightEntry] = field(default_factory=dict)
     #: Jobs of runs that have not ended, as far as known.
     jobs: dict[Place, str] = field(default_factory=dict)
@@ -57,13 +59,20 @@ class RowState:
 
         A slowdown of head that was accepted is taken out of its values.
         """
-        level = 1 / self.row.accepted.get(variant, 1.0) if sides == (GOOD, HEAD) else 1.0
+        is_judged = sides == (GOOD, HEAD) and stage is not Stage.SAME
+        accepted = self.accepted(variant) if is_judged else None
+        level = 1 / accepted.ratio if accepted else 1.0
         found = [
             (first.values[variant], second.values[variant] * level)
             for first, second in self._whole(stage, sides)
             if first.values and second.values
         ]
         return [one for one, _ in found], [other for _, other in found]
+
+    def accepted(self, variant: str) -> AcceptedChange | None:
+        """Return the accepted slowdown of a variant; None beside another last good."""
+        found = self.row.accepted.get(variant)
+        return found if found and found.good == self.good_source else None
 
     def _whole(self, stage: Stage, sides: tuple[str, str]) -> list[tuple[NightEntry, NightEntry]]:
         """Return both measurements of all whole pairs, in the order of the pairs."""
@@ -180,6 +189,10 @@ class NightState:
                 facts = (entry.key, entry.version, entry.source, entry.program, entry.side)
                 built = Built(*(fact or "" for fact in facts))
                 self.built[entry.build, entry.side] = built
+                if entry.side == GOOD:
+                    for state in self.rows.values():
+                        if state.row.build == entry.build:
+                            state.good_source = built.source
             case "unbuilt" if entry.build and entry.side and entry.failure:
                 self.unbuilt[entry.build, entry.side] = entry.failure
             case "confirming":
