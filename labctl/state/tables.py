@@ -165,8 +165,8 @@ COLUMNS: Mapping[str, Mapping[str, Column]] = {
     "baseline_run": {"baseline": _LINE, "run": _LINE, "position": _COUNT},
     "accepted_slowdown": {
         "row_name": _LINE, "variant": _LINE, "plan": _LINE, "night": _LINE, "source": _LINE,
-        "good": _LINE, "ratio": Column(partial(_number, low=1e-6, high=1e6), 1.0), "reason": _LINE_0,
-        "made_by": _LINE, "made_at": _ISO,
+        "good": _LINE, "ratio": Column(partial(_number, low=1e-6, high=1e6), 1.0),
+        "reason": _LINE_0, "made_by": _LINE, "made_at": _ISO,
     },
     "board_lease": {
         "board": _LINE, "epoch": _COUNT, "token": _LINE, "holder": _LINE, "host": _LINE,

@@ -10,6 +10,7 @@ from simulated_farm import SimulatedFarm, Truth, night_of, nights_in_a_row, plan
 from labctl.farm.nightly.last_good import new_good_runs
 from labctl.farm.nightly.results import headline
 from labctl.farm.nightly.search import search_commits
+from labctl.farm.nightly.standing import standing_alarms
 from labctl.records.night import NightResult, NightVerdict, Stage
 
 QUIET, LOUD = realistic(0.01), Noise(0.3)
@@ -94,6 +95,13 @@ def test_an_alarm_is_repeated_without_a_new_search_and_says_since_when(tmp_path:
         assert f"searched by night {first.id}, not again" in result.searches[0].reason
         assert not [one for one in night.state.entries if one.stage in (Stage.BISECT, Stage.PROVE)]
     assert later[-1].searches[0].reason == later[0].searches[0].reason
+
+
+def test_an_alarm_began_before_the_nights_that_are_read(tmp_path: Path) -> None:
+    ((_, first), (_, second)) = nights_in_a_row(tmp_path, 2, farms(Truth(slow=SLOW)))
+    assert second.findings[0].since == first.id
+    alarm = standing_alarms([second], {"llama": "good"})["llama/r000@b0", "q8"]
+    assert alarm.since == first.id
 
 
 def test_a_night_whose_head_does_not_build_ends_no_alarm(tmp_path: Path) -> None:
