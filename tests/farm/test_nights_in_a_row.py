@@ -18,6 +18,7 @@ from labctl.farm.nightly.last_good import new_good_runs
 from labctl.farm.nightly.nights import past_rows
 from labctl.farm.nightly.results import headline
 from labctl.farm.nightly.search import search_commits
+from labctl.farm.nightly.standing import standing_alarms
 from labctl.records.night import NightResult, NightVerdict, Stage
 
 QUIET, LOUD = realistic(0.01), Noise(0.3)
@@ -117,6 +118,13 @@ def test_a_search_is_for_all_rows_that_were_slow_and_not_for_others(tmp_path: Pa
     assert searches(both) == [("c2", True)]  # whichever of both is the clearer one now
     # A third row is slow too: nobody has searched for that.
     assert searches(both | {"llama/r002@b2": 0.08}) == [("c2", True), ("c2", False)]
+
+
+def test_an_alarm_began_before_the_nights_that_are_read(tmp_path: Path) -> None:
+    ((_, first), (_, second)) = nights_in_a_row(tmp_path, 2, farms(Truth(slow=SLOW)))
+    assert second.findings[0].since == first.id
+    alarm = standing_alarms([second], {"llama": "good"})["llama/r000@b0", "q8"]
+    assert alarm.since == first.id
 
 
 def test_a_night_whose_head_does_not_build_ends_no_alarm(tmp_path: Path) -> None:

@@ -62,14 +62,14 @@ def standing_alarms(
             if one.verdict is not NightVerdict.SLOWER or one.ratio is None or not is_same:
                 over.add(key)
                 continue
-            known = found.get(key, Alarm(result.id))
+            known, since = found.get(key, Alarm(result.id)), one.since or result.id
             own = (s for s in result.searches if (s.row, s.variant) == key and s.complete)
             ended = next(own, None)
             # One that was taken over from an earlier night has no pairs of its own.
             if known.search is None and ended is not None and ended.pairs:
-                found[key] = Alarm(result.id, ended, result.id, one.ratio)
+                found[key] = Alarm(since, ended, result.id, one.ratio)
             else:
-                found[key] = replace(known, since=result.id)
+                found[key] = replace(known, since=since)
     return found
 
 
