@@ -173,6 +173,19 @@ def test_a_slowdown_that_is_over_ends_no_alarm_of_another_variant(tmp_path: Path
     assert verdicts == {"q8": NightVerdict.SUSPECTED, "q4": NightVerdict.SLOWER}
 
 
+def test_a_variant_that_the_screening_passed_is_judged_by_it(tmp_path: Path) -> None:
+    # The confirmation of the other variant measures it too, with too few pairs for itself.
+    truth = Truth(of_variant={"q8": {"head": 0.15}, "q4": {"head": 0.035}})
+    (row,) = plan_rows(SimulatedFarm(1, realistic(0.02), truth), 1)
+    row = row.model_copy(update={"variants": ("q8", "q4")})
+    night = night_of(tmp_path, SimulatedFarm(1, realistic(0.02), truth), [row])
+    slow, passed = night.run()
+    assert night.state.confirming == 1
+    assert (slow.variant, slow.verdict) == ("q8", NightVerdict.SLOWER)
+    assert (passed.variant, passed.verdict) == ("q4", NightVerdict.GOOD)
+    assert passed.level == pytest.approx(0.99)
+
+
 def test_a_new_row_has_no_nights_before_its_first(tmp_path: Path) -> None:
     list(nights_in_a_row(tmp_path, 4, farms(Truth())))
     dead = Truth(dead={"b1": 0})

@@ -120,6 +120,17 @@ def shows_slower(good: Sequence[float], head: Sequence[float]) -> bool:
     return len(good) > 1 and paired(head, good).interval(1 - 2 * MISSED).low > 1
 
 
+def is_suspicious(state: RowState, variant: str) -> bool:
+    """Return True if the screening excludes no slowdown, so that the confirmation decides.
+
+    Of a row that is too noisy to exclude one: if it looks slower.
+    """
+    good, head = state.pairs(Stage.SCREEN, variant)
+    if state.row.is_too_noisy:
+        return shows_slower(good, head)
+    return not excludes(good, head, state.row.find)
+
+
 def compare_pairs(row: NightRow, good: Sequence[float], head: Sequence[float], error: float) -> Row:
     """Compare both sides as ``labctl compare`` does two variants of one run.
 
@@ -174,6 +185,9 @@ def finding(state: RowState, variant: str, confirming: int) -> NightFinding:
     """Return the verdict on a variant of a row that was measured."""
     row = state.row
     screen, confirm = (state.pairs(stage, variant) for stage in (Stage.SCREEN, Stage.CONFIRM))
+    pairs = len(screen[0]) + len(confirm[0])
+    if not is_suspicious(state, variant):
+        confirm = ([], [])  # it was beside another variant
     good, head = confirm if confirm[0] else screen
     found = NightFinding(
         row=row.name,
@@ -182,7 +196,7 @@ def finding(state: RowState, variant: str, confirming: int) -> NightFinding:
         board=state.board,
         verdict=NightVerdict.GOOD,
         reason="",
-        pairs=len(screen[0]) + len(confirm[0]),
+        pairs=pairs,
         mde=row.mde,
         execution=state.execution,
         runs=tuple(state.runs),
@@ -200,7 +214,7 @@ def finding(state: RowState, variant: str, confirming: int) -> NightFinding:
         return found.model_copy(
             update={"verdict": NightVerdict.NOT_JUDGED, "reason": rhythm_text(rhythm)}
         )
-    if decided := slower(state, variant, confirming):
+    if confirm[0] and (decided := slower(state, variant, confirming)):
         return found.model_copy(
             update={
                 "verdict": NightVerdict.SLOWER,

@@ -28,13 +28,12 @@ from labctl.farm.nightly.budget import LOOKS, SAME_PAIRS
 from labctl.farm.nightly.executor import GOOD, HEAD, Built, Executor, Measured
 from labctl.farm.nightly.judge import (
     decided_look,
-    excludes,
     finding,
+    is_suspicious,
     is_wild,
     rhythm_of,
     rhythm_text,
     same_finding,
-    shows_slower,
     slower,
 )
 from labctl.farm.nightly.refusals import (
@@ -274,21 +273,10 @@ class Night:
                 return
 
     def _suspicious(self, state: RowState) -> list[str]:
-        """Return the variants of a screened row whose slowdown is not excluded.
-
-        Of a row that is too noisy to exclude it: those that look slower.
-        """
+        """Return the variants of a screened row that the confirmation decides."""
         if self._needs_screening(state) or self.state.is_same(state.row.build):
             return []
-        row = state.row
-
-        def is_suspicious(variant: str) -> bool:
-            good, head = state.pairs(Stage.SCREEN, variant)
-            if row.is_too_noisy:
-                return shows_slower(good, head)
-            return not excludes(good, head, row.find)
-
-        return [variant for variant in row.variants if is_suspicious(variant)]
+        return [variant for variant in state.row.variants if is_suspicious(state, variant)]
 
     def _confirm(self) -> None:
         self._until_settled(self._confirm_row, self._needs_confirming)
@@ -327,7 +315,7 @@ class Night:
             self.executor.suspect(state.board, reason)
             failure = Failure(kind="BoardNotReady", blame=Blame.INFRA, message=reason)
             self._leave(state, failure, Stage.CONFIRM)
-        elif any(slower(state, one, self.state.confirming or 1) for one in state.row.variants):
+        elif any(slower(state, one, self.state.confirming or 1) for one in suspicious):
             self._leave_suspected(state, Stage.CONFIRM)
 
     def _leave_suspected(self, state: RowState, stage: Stage) -> None:
