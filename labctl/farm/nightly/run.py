@@ -87,8 +87,9 @@ def run_night(request: NightRequest) -> tuple[NightResult, Path]:
             good, moved = dict[str, str | None](), list[str]()
             for build in dict.fromkeys(row.build for row in planned.record.rows):
                 if runs := new_good_runs(night, build, past):
-                    keep_good(request.lab, night, build, sources.baseline(build), runs)
-                    request.say(f"the last good build of {build} is head now")
+                    name = sources.baseline(build)
+                    keep_good(request.lab, night, build, name, runs)
+                    request.say(f"the last good build of {build} is head now: baseline {name}")
                     moved.append(build)
                 side = night.state.sides(build).get(GOOD)
                 good[build] = None if side is None else side.source
