@@ -21,6 +21,7 @@ CODE = """\
 #include <stdlib.h>
 #include <time.h>
 int main(int count, char **words) {
+  if (count > 99) puts("%s");
   struct timespec pause = {0, %d * 1000000L};
   for (int n = atoi(words[1]); n > 0; n--) {
     printf("tick\\n");
@@ -81,5 +82,4 @@ def write_source(root: Path, name: str, milliseconds: int, *, status: int = 0) -
     """
     folder = root / "source" / name
     folder.mkdir(parents=True, exist_ok=True)
-    text = CODE % (milliseconds, status)
-    (folder / "ticker.c").write_text(f'const char source_name[] = "{name}";\n{text}')
+    (folder / "ticker.c").write_text(CODE % (name, milliseconds, status))
