@@ -74,6 +74,13 @@ def test_another_slowdown_is_an_alarm_and_ends_the_acceptance(accepted: Path) ->
     assert lab_state(lab_of(accepted)).accepted.list(PLAN) == []
 
 
+def test_less_than_another_slowdown_to_find_is_no_alarm(accepted: Path) -> None:
+    for result in nights(accepted, 3, 0.118):  # 3.5 % on top of it
+        assert result.findings[0].verdict in (NightVerdict.GOOD, NightVerdict.SUSPECTED)
+        assert result.exit_status != 1
+    assert len(lab_state(lab_of(accepted)).accepted.list(PLAN)) == 1
+
+
 def test_a_row_that_is_faster_again_ends_the_acceptance(accepted: Path) -> None:
     (result,) = nights(accepted, 1, 0.0)
     assert result.findings[0].verdict is NightVerdict.GOOD

@@ -231,11 +231,14 @@ def finding(state: RowState, variant: str, confirming: int) -> NightFinding:
 def slower(state: RowState, variant: str, confirming: int) -> Row | None:
     """Return the comparison of the first look that confirms a slowdown; None: there is none."""
     good, head = state.pairs(Stage.CONFIRM, variant)
+    of_row = state.row
+    if state.accepted(variant):  # what comes on top of it has to be another `find`
+        of_row = of_row.model_copy(update={"practical": of_row.find})
     for look in range(1, LOOKS + 1):
         count = look * state.row.look
         if len(good) < count:
             return None
-        row = compare_pairs(state.row, good[:count], head[:count], look_error(confirming))
+        row = compare_pairs(of_row, good[:count], head[:count], look_error(confirming))
         if row.verdict is Verdict.SLOWER:
             return row
     return None
