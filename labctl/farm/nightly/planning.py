@@ -244,7 +244,12 @@ def _equals(lab: LabFile, row: NightRow, rows: list[NightRow]) -> tuple[str, ...
 
 def waited_nights(verdicts: list[str | None]) -> int:
     """Return the number of last nights in which a row got no verdict, newest first."""
-    open_ones = (NightVerdict.NOT_MONITORED, NightVerdict.NOT_MEASURED, None)
+    open_ones = (
+        NightVerdict.NOT_JUDGED,
+        NightVerdict.NOT_MONITORED,
+        NightVerdict.NOT_MEASURED,
+        None,
+    )
     judged = [n for n, one in enumerate(verdicts) if one not in open_ones]
     return min(judged[0] if judged else len(verdicts), _MOST_WAITED)
 

@@ -328,6 +328,12 @@ def plan_lines(record: NightRecord) -> Iterator[str]:
         time = f"about {_rounded(_screen_seconds(row))} to screen"
         known = time if row.seconds else "time unknown"
         found = "MDE unknown: no history" if row.mde is None else f"MDE {percent(row.mde)}"
+        if row.is_too_noisy:
+            yield (
+                f"{row.name}: NOT MONITORED, too noisy for {percent(row.find)} ({found}):"
+                f" {row.screen} pairs to learn its noise; {known}"
+            )
+            continue
         yield (
             f"{row.name}: {row.screen} pairs to screen; {row.look} pairs for each of up to"
             f" {LOOKS} looks of a confirmation; {known}, {found}"
