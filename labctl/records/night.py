@@ -197,6 +197,10 @@ class CommitSearch(Record):
     reason: str
     pairs: int
     complete: bool = Field(default=True)
+    night: str | None = Field(None, description="earlier night that searched; None: this one")
+    ratio: float | None = Field(
+        None, description="time of head over that of the last good in the night that searched"
+    )
 
 
 class SamePrograms(Record):

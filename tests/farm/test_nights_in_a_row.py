@@ -16,7 +16,7 @@ from simulated_farm import (
 
 from labctl.farm.nightly.last_good import new_good_runs
 from labctl.farm.nightly.nights import past_rows
-from labctl.farm.nightly.results import headline
+from labctl.farm.nightly.results import headline, lines_of
 from labctl.farm.nightly.search import search_commits
 from labctl.farm.nightly.standing import standing_alarms
 from labctl.records.night import NightResult, NightVerdict, Stage
@@ -100,7 +100,11 @@ def test_an_alarm_is_repeated_without_a_new_search_and_says_since_when(tmp_path:
         assert verdict(result) is NightVerdict.SLOWER
         assert result.findings[0].since == first.id
         assert result.searches[0].first == "c2"
-        assert f"searched by night {first.id}, not again" in result.searches[0].reason
+        assert result.searches[0].night == first.id
+        told = (
+            f"before it, measured alternately ({first.searches[0].pairs} pairs); searched by night"
+        )
+        assert any(f"{told} {first.id}, not again" in line for line in lines_of(result))
         assert not [one for one in night.state.entries if one.stage in (Stage.BISECT, Stage.PROVE)]
     assert later[-1].searches[0].reason == later[0].searches[0].reason
 
@@ -112,7 +116,7 @@ def test_a_search_is_for_all_rows_that_were_slow_and_not_for_others(tmp_path: Pa
     def searches(slow: dict[str, float], **more: float) -> list[tuple[str | None, bool]]:
         farm = farms(Truth(slow=slow, commits=commits | more))
         ((_, result),) = nights_in_a_row(tmp_path, 1, farm, rows=3)
-        return [(one.first, "not again" in one.reason) for one in result.searches]
+        return [(one.first, one.night is not None) for one in result.searches]
 
     assert searches(both) == [("c2", False)]
     assert searches(both) == [("c2", True)]  # whichever of both is the clearer one now
@@ -125,6 +129,8 @@ def test_an_alarm_began_before_the_nights_that_are_read(tmp_path: Path) -> None:
     assert second.findings[0].since == first.id
     alarm = standing_alarms([second], {"llama": "good"})["llama/r000@b0", "q8"]
     assert alarm.since == first.id
+    assert alarm.search is not None
+    assert alarm.search.night == first.id  # it is not searched again
 
 
 def test_a_night_whose_head_does_not_build_ends_no_alarm(tmp_path: Path) -> None:
@@ -136,7 +142,7 @@ def test_a_night_whose_head_does_not_build_ends_no_alarm(tmp_path: Path) -> None
     assert verdict(result) is NightVerdict.DOES_NOT_BUILD
     ((_, later),) = nights_in_a_row(tmp_path, 1, farms(truth))
     assert later.findings[0].since == first.id
-    assert later.searches[0].pairs == 0
+    assert later.searches[0].night == first.id
 
 
 def test_the_commit_of_one_variant_is_not_that_of_another(tmp_path: Path) -> None:
@@ -201,7 +207,7 @@ def test_a_slowdown_that_has_grown_is_searched_again(tmp_path: Path) -> None:
     truth = Truth(slow={"llama/r000@b0": 0.3}, commits=grown)
     ((_, result),) = nights_in_a_row(tmp_path, 1, farms(truth))
     assert result.searches[0].pairs > 0
-    assert "not again" not in result.searches[0].reason
+    assert result.searches[0].night is None
 
 
 def test_equal_programs_get_no_verdict_and_show_how_nights_err(tmp_path: Path) -> None:

@@ -157,14 +157,14 @@ def _case(one: NightFinding, result: NightResult, *, strict: bool) -> Case:
     figures = {} if one.ratio is None else {"head_over_last_good": one.ratio}
     place = f"on board {one.board}: " if _has_moved(one) else ""
     own = (one.row, one.variant)
-    searched = [s.reason for s in result.searches if (s.row, s.variant) == own]
+    found = [searched(s) for s in result.searches if (s.row, s.variant) == own]
     return Case(
         recipe,
         group,
         "nightly",
         outcome,
         str(one.verdict),
-        "; ".join([f"{place}{sentence(one)}", *searched]),
+        "; ".join([f"{place}{sentence(one)}", *found]),
         one.details or "",
         one.seconds,
         figures=figures,
@@ -257,10 +257,16 @@ def build_facts(result: NightResult) -> Iterator[tuple[str, str]]:
         yield name, known or "nothing was built"
 
 
+def searched(search: CommitSearch) -> str:
+    """Return what a search found, and the earlier night that made it."""
+    of_night = f"; searched by night {search.night}, not again" if search.night else ""
+    return f"{search.reason}{of_night}"
+
+
 def notes_of(result: NightResult) -> Iterator[str]:
     """Yield what is known beside the rows: commits, what people accepted, how nights err."""
     for search in result.searches:
-        yield f"{search.build}: {search.reason}"
+        yield f"{search.build}: {searched(search)}"
     yield from result.accepted
     if (same := result.same_programs) is not None:
         yield (

@@ -74,13 +74,11 @@ def _known_searches(
         ratio = 0.0 if one.ratio is None else one.ratio
         if alarm.search is None or not set(alarm.search.candidates) <= set(commits):
             continue
-        if ratio >= alarm.ratio * (1 + night.state.rows[one.row].row.find):
+        then = alarm.search.ratio or 1.0
+        if ratio >= then * (1 + night.state.rows[one.row].row.find):
             grown.add((one.row, one.variant))
             continue
-        earlier = alarm.search.reason.partition("; searched by night")[0]
-        reason = f"{earlier}; searched by night {alarm.searched_by}, not again"
-        update = {"reason": reason, "pairs": 0}
-        known.setdefault(alarm.searched_by, alarm.search.model_copy(update=update))
+        known.setdefault(alarm.search.night or "", alarm.search)
     if not known:
         return [], slow
     keys = {(one.row, one.variant) for one, _ in own} - grown
@@ -114,6 +112,7 @@ def _search(night: Night, build: str, one: NightFinding) -> CommitSearch:
             reason=reason,
             pairs=0,
             complete=False,
+            ratio=one.ratio,
         )
     search = _Search(night, state, one.variant, [*between, HEAD], base)
     places = search.run()
@@ -149,6 +148,7 @@ def _search(night: Night, build: str, one: NightFinding) -> CommitSearch:
         reason=reason,
         pairs=search.bisection.pairs,
         complete=search.is_complete,
+        ratio=one.ratio,
     )
 
 

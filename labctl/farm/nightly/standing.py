@@ -33,14 +33,11 @@ Key: TypeAlias = tuple[str, str]
 class Alarm:
     """A slowdown that nights in a row show, against the same last good build.
 
-    ``since`` is the first of them. ``search`` is the last complete one, if any, by the night
-    ``searched_by``: head took ``ratio`` times as long as the last good in that.
+    ``since`` is the first of them. ``search`` is the last complete one, if any, with its night.
     """
 
     since: str
     search: CommitSearch | None = None
-    searched_by: str = ""
-    ratio: float = 1.0
 
 
 def standing_alarms(
@@ -65,12 +62,16 @@ def standing_alarms(
             known, since = found.get(key, Alarm(result.id)), one.since or result.id
             own = (s for s in result.searches if (s.row, s.variant) == key and s.complete)
             ended = next(own, None)
-            # One that was taken over from an earlier night has no pairs of its own.
-            if known.search is None and ended is not None and ended.pairs:
-                found[key] = Alarm(since, ended, result.id, one.ratio)
+            if known.search is None and ended is not None:
+                found[key] = Alarm(since, _of_night(ended, result.id))
             else:
                 found[key] = replace(known, since=since)
     return found
+
+
+def _of_night(search: CommitSearch, night: str) -> CommitSearch:
+    """Return a search as later nights have it: with the night that made it."""
+    return search.model_copy(update={"night": search.night or night})
 
 
 def with_past(
