@@ -366,7 +366,7 @@ class Patched(Source):
         self.identity: SourceIdentity = inner.identity.model_copy(update={"patches": names})
 
     def committed(self) -> datetime | None:
-        """Return that of the source that is patched."""
+        """Return the time of the commit of the patched source; None if unknown."""
         return self.inner.committed()
 
     def fetch(self, on_progress: OnProgress) -> Path:

@@ -268,7 +268,7 @@ def absolute_address(url: str, address: str) -> str:
 
 
 def _folder_of(tree: Path, path: str) -> Path | None:
-    """Return the empty folder of a submodule in a tree; None: there is none, or elsewhere."""
+    """Return the empty folder of a submodule. None if it is missing, not empty or outside."""
     folder = tree / path
     is_own = folder.is_dir() and folder.resolve() == tree.resolve() / path
     has_git = any(part.lower() == ".git" for part in Path(path).parts)

@@ -43,7 +43,7 @@ def add_board(
 
 
 def remove_boards(lab: LabFile, names: Sequence[str]) -> Lab:
-    """Remove boards; return what is left. If one was the default board, there is none then.
+    """Remove boards; return what is left. The lab has no default board if it was removed.
 
     Raises ConfigError (no such board, a file that cannot be changed so), HostError.
     """
