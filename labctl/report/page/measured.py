@@ -5,16 +5,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from labctl.compare import Side, run_sides
-from labctl.records import (
-    Annotations,
-    Execution,
-    GateRecord,
-    Origin,
-    RunEnd,
-    RunRecord,
-    TrialRecord,
-)
+from labctl.compare.sides import Side, run_sides
+from labctl.records.board import Execution
+from labctl.records.run import Annotations, GateRecord, Origin, RunEnd, RunRecord
+from labctl.records.trial import TrialRecord
 from labctl.report import figures
 from labctl.results.summary import VariantSummary, good_trials, summarise, wanted_precision
 from labctl.runs.record.directory import RunDirectory
