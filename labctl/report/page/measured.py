@@ -9,7 +9,8 @@ from labctl.compare.sides import Side, run_sides
 from labctl.records.board import Execution
 from labctl.records.run import Annotations, GateRecord, Origin, RunEnd, RunRecord
 from labctl.records.trial import TrialRecord
-from labctl.report import figures
+from labctl.report.figures.measured import MeasuredRun as FiguresRun
+from labctl.report.figures.measured import measured_run
 from labctl.results.summary import VariantSummary, good_trials, summarise, wanted_precision
 from labctl.runs.record.directory import RunDirectory
 
@@ -19,7 +20,7 @@ class MeasuredRun:
     """A run with its records, as figures take it too."""
 
     path: Path
-    measured: figures.MeasuredRun
+    measured: FiguresRun
     end: RunEnd | None
     annotations: Annotations
     origin: Origin | None = None
@@ -27,7 +28,7 @@ class MeasuredRun:
     @classmethod
     def read(cls, directory: RunDirectory) -> "MeasuredRun":
         """Read a run from its directory. Raises ConfigError where a file of it is damaged."""
-        measured = figures.measured_run(directory)
+        measured = measured_run(directory)
         return cls(
             path=directory.path.resolve(),
             measured=measured,
