@@ -3,6 +3,28 @@
 ``labctl.open_lab()`` opens a lab and gives its runs to a script or a notebook.
 """
 
-import lazy_loader
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+if TYPE_CHECKING:
+    from labctl.api.lab import Lab, Runs, open_lab
+    from labctl.api.run import Run, Trial, Trials
+    from labctl.api.telemetry import Telemetry
+
+#: Imported when they are first used: a command needs none of them.
+_MODULES = {
+    "Lab": "labctl.api.lab",
+    "Run": "labctl.api.run",
+    "Runs": "labctl.api.lab",
+    "Telemetry": "labctl.api.telemetry",
+    "Trial": "labctl.api.run",
+    "Trials": "labctl.api.run",
+    "open_lab": "labctl.api.lab",
+}
+__all__ = ["Lab", "Run", "Runs", "Telemetry", "Trial", "Trials", "open_lab"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_MODULES[name]), name)

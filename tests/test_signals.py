@@ -60,7 +60,7 @@ _RECORDS = """
     from labctl.config.lab import Lab
     from labctl.config.yaml.document import Document
     from labctl.files import append_line, write_atomic
-    from labctl.records import RunEnd
+    from labctl.records.run import RunEnd
     interrupts.AT_ONCE = 1 << 30
     folder, count, seed = Path("{folder}"), {count}, {seed}
     end = RunEnd(state="finished", finished="2026-01-01T00:00:00Z")
@@ -200,7 +200,7 @@ SERVERS = {
         """,
     "worker": """
         from labctl.farm.worker import Worker
-        from labctl.state import lab_state
+        from labctl.state.state import lab_state
         lab = made_lab(Path(tempfile.mkdtemp()) / "k")
         engine = SimpleNamespace(prepare=lambda: press(signal.SIGTERM))
         Worker(lab_state(lab), "lab1", ["rk1"], None, engine).run()

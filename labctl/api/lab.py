@@ -11,8 +11,7 @@ from labctl.api.telemetry import data_frame
 from labctl.checked import unknown
 from labctl.config.lab import FILE_NAME, LabFile, find_lab, find_lab_root
 from labctl.errors import ConfigError
-from labctl.index import Filter
-from labctl.index.filters import STATES, VERDICTS, parse_moment
+from labctl.index.filters import STATES, VERDICTS, Filter, parse_moment
 from labctl.index.rows import parameter_text
 from labctl.runs.record.baselines import find_only_run
 from labctl.runs.record.repository import RunRepository
@@ -21,7 +20,7 @@ from labctl.transport.registry import TRANSPORTS
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from labctl.compare import Comparison
+    from labctl.compare.comparison import Comparison
 
 Words = str | Sequence[str]
 Value = bool | int | float | str
@@ -129,9 +128,10 @@ class Lab:
 
         Raises ConfigError for a missing run, and HostError.
         """
-        from labctl.compare import board_history, compare
         from labctl.compare.figures import checked_names
         from labctl.compare.selecting import find_pairs
+        from labctl.compare.session_noise import board_history
+        from labctl.compare.verdicts import compare
 
         names = [side if isinstance(side, str) else side.id for side in sides] or ["latest"]
         return compare(

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
 from labctl.api.telemetry import Telemetry, data_frame
-from labctl.index import IndexedRun, IndexedTrial, RunRow, TrialRow
-from labctl.records import RunEnd, RunRecord, TrialRecord
+from labctl.index.index import IndexedRun, IndexedTrial
+from labctl.index.rows import RunRow, TrialRow
+from labctl.records.run import RunEnd, RunRecord
+from labctl.records.trial import TrialRecord
 from labctl.results.telemetry import read_telemetry
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.repository import RunRepository
@@ -118,7 +120,7 @@ class Run:
     @cached_property
     def trials(self) -> Trials:
         """Its finished trials. Raises HostError."""
-        from labctl.index import Filter
+        from labctl.index.filters import Filter
 
         found = RunRepository(self.path.parent).trials(Filter(ids=(self.id,)))
         return Trials([Trial(self.path, one) for one in found])

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from labctl.errors import ConfigError
-from labctl.records import TelemetrySample
+from labctl.records.telemetry import TelemetrySample
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,10 +39,10 @@ _TIME = "mono_ns"
 class Telemetry(Mapping[str, "NDArray[np.float64]"]):
     """Samples of board and program, one array for each field.
 
-    Fields have the names of :class:`labctl.records.TelemetrySample`, with a dot before the key of a
-    mapping: ``temperatures_mc.soc-thermal``, ``stdout.bytes``. Units are in the names (``_ns``,
-    ``_bytes``, ``_khz``, ``_mc`` for thousandths of a degree Celsius). All arrays have the same
-    length; missing values are NaN.
+    Fields have the names of :class:`labctl.records.telemetry.TelemetrySample`, with a dot
+    before the key of a mapping: ``temperatures_mc.soc-thermal``, ``stdout.bytes``. Units are in the
+    names (``_ns``, ``_bytes``, ``_khz``, ``_mc`` for thousandths of a degree Celsius). All arrays
+    have the same length; missing values are NaN.
     """
 
     def __init__(self, samples: Sequence[TelemetrySample], start_mono_ns: int | None):

@@ -39,9 +39,10 @@ from labctl.errors import (
     LinkRefused,
     ProtocolError,
 )
-from labctl.records import BoardFacts, JobStatus
+from labctl.records.board import BoardFacts
+from labctl.records.trial import JobStatus
 from labctl.retry import RETRY_SECONDS, in_threads, retry_infra, wait_until
-from labctl.transport import (
+from labctl.transport.base import (
     CommandResult,
     TransferOptions,
     Transport,

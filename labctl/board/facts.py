@@ -14,8 +14,8 @@ from labctl import process
 from labctl.config.lab import WORKDIR
 from labctl.config.recipe_parts import cpu_numbers
 from labctl.errors import BoardError, BoardNoSpace, HostError, LinkError, printable
-from labctl.records import BoardFacts, CpuFacts, Execution
-from labctl.transport import Transport, last_object, remote_words, require
+from labctl.records.board import BoardFacts, CpuFacts, Execution
+from labctl.transport.base import Transport, last_object, remote_words, require
 from labctl.units import ranges
 from labctl.virtual.marks import BOOT_ID, EMULATOR, FAKES, IS_VIRTUAL, MARK
 

@@ -25,15 +25,10 @@ from labctl.errors import (
     printable_line,
 )
 from labctl.files import appearing, host_writes, sync_directory
-from labctl.records import JobStatus, TelemetrySample
 from labctl.records.base import Record
-from labctl.transport import (
-    CommandResult,
-    board_error,
-    last_object,
-    remote_words,
-    require,
-)
+from labctl.records.telemetry import TelemetrySample
+from labctl.records.trial import JobStatus
+from labctl.transport.base import CommandResult, board_error, last_object, remote_words, require
 
 
 class DirectoryUsed(BoardError):

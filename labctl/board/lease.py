@@ -30,7 +30,7 @@ from labctl.board.facts import SECTION, sections
 from labctl.board.job import Survivor, refusal
 from labctl.checked import LONGEST_LINE
 from labctl.errors import BoardError, LeaseLost, printable_line
-from labctl.transport import CommandResult, Transport, last_object, remote_words, require
+from labctl.transport.base import CommandResult, Transport, last_object, remote_words, require
 from labctl.virtual.marks import BOOT_ID
 
 LEASE_FILE = "lease"

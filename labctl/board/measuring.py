@@ -17,10 +17,11 @@ from labctl.board.facts import NEAREST, SECTION, sections
 from labctl.board.job import STDOUT, TELEMETRY, JobSpec
 from labctl.config.printed import read_json
 from labctl.errors import OutputNotUnderstood, ProgramFailed, printable
-from labctl.records import CpuClock, JobStatus, MemoryRate, StorageRate
 from labctl.records.base import Record
+from labctl.records.probe import CpuClock, MemoryRate, StorageRate
+from labctl.records.trial import JobStatus
 from labctl.results.telemetry import held_down_share, others_share, read_telemetry
-from labctl.transport import Transport, remote_words, require
+from labctl.transport.base import Transport, remote_words, require
 
 _TIMEOUT_SECONDS = 20.0
 #: Time (s) for the agent beyond its measurement: writing and removing its file.

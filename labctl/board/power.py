@@ -17,7 +17,8 @@ from typing import TypeVar
 from labctl.board.lease import BoardLease
 from labctl.errors import BoardBusy, BoardError, LeaseLost, LinkError
 from labctl.state.leases import BoardLeases, StateLease, steady_seconds
-from labctl.transport import Transport, reboot
+from labctl.transport.base import Transport
+from labctl.transport.readiness import reboot
 
 #: Time (s) by which the lab's lease exceeds the switch's own time.
 _MARGIN_SECONDS = 30.0
@@ -42,7 +43,7 @@ class BoardPower:
     def reboot(self, epoch: int, transport: Transport, *, timeout: float) -> str | None:
         """Restart the board; wait at most ``timeout`` s until it runs again; return its new boot.
 
-        Raises what :func:`labctl.transport.reboot` raises.
+        Raises what :func:`labctl.transport.readiness.reboot` raises.
         """
         return self.act(epoch, lambda: reboot(transport, timeout=timeout), seconds=timeout)
 

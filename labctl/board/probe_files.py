@@ -7,10 +7,11 @@ from itertools import islice
 from pathlib import Path
 
 from labctl.files import host_reads, write_atomic
-from labctl.index import ProbeRow
-from labctl.index.rows import moment
-from labctl.records import BoardProbe, Execution, NewerRecord, Slowdown, read_record
-from labctl.stats import mad, median
+from labctl.index.rows import ProbeRow, moment
+from labctl.records.base import NewerRecord, read_record
+from labctl.records.board import Execution
+from labctl.records.probe import BoardProbe, Slowdown
+from labctl.stats.describe import mad, median
 
 FOLDER = "boards"
 #: A rate that is lower by more than this share is called slower. Repeated probes of an idle machine

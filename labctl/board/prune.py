@@ -16,7 +16,7 @@ from labctl.board.lease import BoardLease, Lease
 from labctl.board.running_jobs import running_jobs
 from labctl.board.upload.transfer import PARTIAL
 from labctl.errors import ConfigError, printable
-from labctl.transport import Transport, remote_words, require
+from labctl.transport.base import Transport, remote_words, require
 
 _TIMEOUT_SECONDS = 120.0
 #: A clock before 2020-01-01 has not been set since the board was switched on.

@@ -13,9 +13,9 @@ from labctl.board.job import Survivor
 from labctl.checked import listed
 from labctl.config.lab import Board, LabFile
 from labctl.errors import SurvivingProcess
-from labctl.state import lab_state
 from labctl.state.health import BY_PEOPLE, Health
-from labctl.transport import Transport, remote_words, require
+from labctl.state.state import lab_state
+from labctl.transport.base import Transport, remote_words, require
 
 _TIMEOUT_SECONDS = 120.0
 #: A job that ended no longer needs the files in its started.json. A job of unknown state counts as

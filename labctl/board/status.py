@@ -10,10 +10,14 @@ from typing import Literal, get_args
 from labctl.board.facts import probe
 from labctl.config.lab import Board, LabFile
 from labctl.errors import LabctlError, printable_line
-from labctl.records import Execution
-from labctl.state import BoardHealth, Health, Reservation, StateLease, lab_state, this_user
-from labctl.state.health import BY_PEOPLE
-from labctl.transport import Transport, board_state
+from labctl.records.board import Execution
+from labctl.state.events import this_user
+from labctl.state.health import BY_PEOPLE, BoardHealth, Health
+from labctl.state.leases import StateLease
+from labctl.state.reservations import Reservation
+from labctl.state.state import lab_state
+from labctl.transport.base import Transport
+from labctl.transport.readiness import board_state
 from labctl.units import local_time, size
 
 _TIMEOUT_SECONDS = 15.0

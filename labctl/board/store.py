@@ -46,7 +46,7 @@ from labctl.errors import (
 )
 from labctl.files import sha256_file
 from labctl.retry import retry_infra
-from labctl.transport import TransferOptions, Transport, remote_words, require
+from labctl.transport.base import TransferOptions, Transport, remote_words, require
 from labctl.transport.file_transfer import hash_timeout
 
 #: Size, inode, time of modification and of change in ns: the same letters in toybox.

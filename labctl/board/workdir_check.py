@@ -8,7 +8,7 @@ from labctl.board.facts import NEAREST, SECTION, sections
 from labctl.board.lease import INCOMING
 from labctl.board.upload.transfer import PARTIAL
 from labctl.errors import printable
-from labctl.transport import Transport, remote_words, require
+from labctl.transport.base import Transport, remote_words, require
 
 _TIMEOUT_SECONDS = 60.0
 #: ``%B`` is the unit of ``%b``, the allocated size: a reserved file has it before its bytes come.

@@ -1,5 +1,1 @@
 """Builds tools for targets: sources, the local builder, proofs, and the cache of artifacts."""
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

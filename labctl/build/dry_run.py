@@ -37,7 +37,7 @@ class Explanation:
 
 
 def explain_build(request: BuildRequest) -> Explanation:
-    """Every command that :func:`labctl.build.build` would run, on a machine that has nothing yet.
+    """Return every command of :func:`labctl.build.builder.build` on a machine that has nothing yet.
 
     Raises ConfigError, ToolMissing, HostError.
     """

@@ -14,8 +14,8 @@ import yaml
 from pydantic import ValidationError
 
 from labctl.board.probe_files import all_probes, probe_path
-from labctl.build import Artifact, other_source
-from labctl.build.artifact import list_artifacts
+from labctl.build.artifact import Artifact, list_artifacts
+from labctl.build.plan import other_source
 from labctl.build.source import find_patches
 from labctl.build.spec import find_spec
 from labctl.bundle.form import name_problem
@@ -26,7 +26,8 @@ from labctl.config.recipe import Recipe
 from labctl.config.references import REFERENCES_FILE
 from labctl.errors import ConfigError
 from labctl.files import host_writes
-from labctl.records import ArtifactIdentity, BoardProbe, PlanRecord, RunRecord
+from labctl.records.probe import BoardProbe
+from labctl.records.run import ArtifactIdentity, PlanRecord, RunRecord
 from labctl.report.formats import result_text
 from labctl.report.page.build import build_report
 from labctl.report.page.html import html

@@ -11,7 +11,7 @@ from labctl.bundle.redact import Secret
 from labctl.config.lab import FILE_NAME
 from labctl.config.yaml.document import Document
 from labctl.files import cache_dir, state_dir, user_home, user_name
-from labctl.records import RunRecord
+from labctl.records.run import RunRecord
 from labctl.runs.record.journal import Journal
 
 #: Names of users that many hosts have: they identify nobody.

@@ -8,7 +8,7 @@ from labctl.bundle.records import RUN, bundled_run
 from labctl.bundle.signature import Signer
 from labctl.errors import ConfigError
 from labctl.files import host_writes, sync_directory
-from labctl.records import Origin
+from labctl.records.run import Origin
 from labctl.runs.record.directory import RECIPE, RunDirectory, importing
 
 

@@ -10,7 +10,8 @@ from labctl.config.models import ModelSource, load_catalogue
 from labctl.config.recipe import Recipe
 from labctl.errors import ConfigError
 from labctl.models.lock import state_of
-from labctl.records import ModelIdentity, RunRecord
+from labctl.records.run import RunRecord
+from labctl.records.trial import ModelIdentity
 
 
 def model_origins(run: RunRecord, recipe: Recipe, lab_root: Path) -> ModelOrigins:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from labctl.build import BuilderKind, BuildRequest, Manifest
-from labctl.build.plan import Plan, make_plan, source_now
+from labctl.build.manifest import BuilderKind, Manifest
+from labctl.build.plan import BuildRequest, Plan, make_plan, source_now
 from labctl.bundle.reader import Bundle
 from labctl.bundle.records import BundledRun
 from labctl.bundle.trusted_recipe import Missing
 from labctl.config.recipe import Recipe
-from labctl.engines import make_engine
+from labctl.engines.registry import make_engine
 from labctl.errors import ConfigError, HostError, IntegrityError
 from labctl.runs.inputs.programs import find_program, missing_builds
 

@@ -11,15 +11,9 @@ from labctl.bundle.reader import Bundle
 from labctl.checked import is_name
 from labctl.config.printed import check_json
 from labctl.errors import ConfigError
-from labctl.records import (
-    Annotations,
-    FileRecord,
-    PlanRecord,
-    RunEnd,
-    RunRecord,
-    TrialRecord,
-    read_record,
-)
+from labctl.records.base import FileRecord, read_record
+from labctl.records.run import Annotations, PlanRecord, RunEnd, RunRecord
+from labctl.records.trial import TrialRecord
 from labctl.runs.record.directory import ANNOTATIONS, RECORD, is_run_id
 from labctl.runs.record.disk import COMPRESSED
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from labctl.build import BuildRequest
+from labctl.build.plan import BuildRequest
 from labctl.bundle.importing import import_bundle, imported_name
 from labctl.bundle.programs import ProgramPlan, plan_program
 from labctl.bundle.reader import Bundle
@@ -21,12 +21,15 @@ from labctl.config.yaml.document import Document
 from labctl.errors import ConfigError
 from labctl.files import host_writes, sha256_file, write_atomic
 from labctl.progress import Progress
-from labctl.records import TrialState
+from labctl.records.trial import TrialState
 from labctl.results.summary import ESTIMATE
-from labctl.runs import Observer, Outcome, RunRequest, find_files, read_recipe, run_recipe
+from labctl.runs.inputs.prepare import find_files, read_recipe
+from labctl.runs.observer import Observer
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.repository import RunRepository, note_in_index
-from labctl.transport import Transport
+from labctl.runs.run import RunRequest, run_recipe
+from labctl.runs.runner import Outcome
+from labctl.transport.base import Transport
 from labctl.units import counted, size
 
 #: Folder of the lab with recipes and inputs of reproductions.
@@ -140,7 +143,7 @@ def reproduce(
 
     Returns the run, the imported one beside it, and a judgement for each number. Raises ConfigError
     for a model with other bytes than the measured ones, and the errors of
-    :func:`labctl.runs.run_recipe` and ``build``.
+    :func:`labctl.runs.run.run_recipe` and ``build``.
     """
     recipe, lab, board = planned.recipe, planned.lab, planned.board
     with host_writes(planned.folder):

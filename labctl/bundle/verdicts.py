@@ -5,10 +5,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from labctl.bundle.form import BundleManifest
-from labctl.compare import History, Pair, Row, Side, Verdict, compare, run_sides
+from labctl.compare.comparison import Row, Verdict
+from labctl.compare.estimates import History
+from labctl.compare.sides import Pair, Side, run_sides
 from labctl.compare.thresholds import Thresholds
-from labctl.records import BoardFacts, Execution, RunRecord, TrialRecord, TrialState
-from labctl.stats import geometric_mean
+from labctl.compare.verdicts import compare
+from labctl.records.board import BoardFacts, Execution
+from labctl.records.run import RunRecord
+from labctl.records.trial import TrialRecord, TrialState
+from labctl.stats.describe import geometric_mean
 from labctl.stats.log_ratio import unpaired
 
 #: Shares of a ceiling within this difference count as the same: ceilings come from probes, and

@@ -12,7 +12,8 @@ from labctl.cli.output import json_option, note
 from labctl.cli.root import Invocation
 from labctl.cli.run_filters import Moment
 from labctl.errors import printable_line
-from labctl.state import AuditEntry, lab_state
+from labctl.state.audit import AuditEntry
+from labctl.state.state import lab_state
 from labctl.units import local_time
 
 

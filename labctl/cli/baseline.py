@@ -11,7 +11,8 @@ from labctl.cli.output import json_option, note
 from labctl.cli.root import Invocation
 from labctl.errors import printable_line
 from labctl.runs.record.lookup import find_run
-from labctl.state import Baseline, lab_state
+from labctl.state.baselines import Baseline
+from labctl.state.state import lab_state
 
 
 @click.group(epilog="Example: labctl baseline set release-1.2 latest")

@@ -18,13 +18,13 @@ from labctl.cli.root import Invocation
 from labctl.cli.run import comparing_with
 from labctl.config.lab import LabFile
 from labctl.config.yaml.document import load
-from labctl.database import patience
+from labctl.database.base import patience
 from labctl.errors import ConfigError, ExitStatus, HostError, printable_line
 from labctl.farm.batch import Batch, BatchJobs
 from labctl.farm.batch_plan import BatchPlan, PlannedBatch, plan_batch, without_agent
 from labctl.farm.expected import expected_seconds
 from labctl.farm.job import FarmJob, JobResult
-from labctl.state import lab_state
+from labctl.state.state import lab_state
 from labctl.units import counted, duration
 
 

@@ -10,8 +10,9 @@ from labctl.cli.lab import lab_and_board, lab_or_own
 from labctl.cli.output import result_options, write_result
 from labctl.cli.root import Invocation
 from labctl.cli.run import comparing_with, run_and_tell
-from labctl.runs import RunRequest, read_recipe
 from labctl.runs.inputs.bench import bench_document, model_entries, recipe_text
+from labctl.runs.inputs.prepare import read_recipe
+from labctl.runs.run import RunRequest
 
 
 @click.command(epilog="Example: labctl bench llama-q8_0.gguf --board 192.168.1.20:5555 --build")

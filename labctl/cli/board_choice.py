@@ -5,7 +5,7 @@ from labctl.config.recipe import Recipe
 from labctl.errors import ConfigError
 from labctl.farm.selector import BoardSelector, select_boards
 from labctl.runs.record.history import last_seen
-from labctl.state import lab_state
+from labctl.state.state import lab_state
 
 
 def boards_on(lab: LabFile, selector: BoardSelector) -> list[str]:

@@ -17,7 +17,7 @@ from labctl.cli.root import Invocation, LazyGroup
 from labctl.config.lab import LabFile
 from labctl.errors import ExitStatus, InfraError, printable
 from labctl.retry import in_threads
-from labctl.transport import states_status
+from labctl.transport.readiness import states_status
 
 _AT_ONCE = 32
 _WIDTH = 80

@@ -14,10 +14,10 @@ from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
 from labctl.cli.run_view import RunView
 from labctl.errors import BoardBusy, ExitStatus, LeaseLost, printable_line
-from labctl.runs import Observer
+from labctl.runs.observer import Observer
 
 if TYPE_CHECKING:
-    from labctl.farm.health import CheckResult
+    from labctl.farm.health.checking import CheckResult
 
 
 @click.command(epilog="Example: labctl boards check --due")
@@ -32,10 +32,10 @@ def check(invocation: Invocation, boards: Sequence[str], *, due: bool, as_json: 
         about half a minute. A failing board is recovered by its switches; if that fails, its health
         is bad. Exit status 3 if a board is not fit for work. Skips boards in use.
     """
-    from labctl.farm.health import check as check_board
-    from labctl.farm.health import due as boards_due
-    from labctl.state import lab_state
+    from labctl.farm.health.checking import check as check_board
+    from labctl.farm.health.checks_due import due as boards_due
     from labctl.state.health import BY_PEOPLE
+    from labctl.state.state import lab_state
 
     lab = lab_of(invocation)
     names = [lab.board(name).name for name in dict.fromkeys(boards)]
@@ -82,8 +82,9 @@ def recover(invocation: Invocation, board: str | None, *, as_json: bool) -> int:
     Stops at the first one that helps. Does not change the board's health: `labctl boards check`
     does. Exit status 3 if nothing helped.
     """
-    from labctl.farm.recovery import recover as climb
-    from labctl.state import lab_state, this_user
+    from labctl.farm.recovery.ladder import recover as climb
+    from labctl.state.events import this_user
+    from labctl.state.state import lab_state
 
     lab = lab_of(invocation)
     chosen, by = lab.board(board), this_user()

@@ -12,7 +12,9 @@ from labctl.cli.lab import lab_of
 from labctl.cli.output import json_option, note
 from labctl.cli.root import Invocation
 from labctl.errors import printable_line
-from labctl.state import BoardEvent, Health, lab_state
+from labctl.state.events import BoardEvent
+from labctl.state.health import Health
+from labctl.state.state import lab_state
 from labctl.units import local_time
 
 _LAST = 50
@@ -97,8 +99,8 @@ def retire(invocation: Invocation, boards: Sequence[str], *, reason: str, as_jso
 def _decide(
     invocation: Invocation, boards: Sequence[str], health: Health, reason: str, *, as_json: bool
 ) -> None:
-    from labctl.state import this_user
     from labctl.state.audit import checked_reason
+    from labctl.state.events import this_user
 
     if not reason.strip():
         raise click.UsageError("--reason must not be empty")

@@ -15,8 +15,8 @@ from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
 from labctl.cli.run_view import RunView
 from labctl.errors import printable, printable_line
-from labctl.records import BoardProbe, StorageRate
-from labctl.runs import Observer
+from labctl.records.probe import BoardProbe, StorageRate
+from labctl.runs.observer import Observer
 from labctl.runs.probe import probe_board
 from labctl.units import size
 

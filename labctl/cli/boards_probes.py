@@ -9,7 +9,7 @@ from labctl.cli.lab import lab_of
 from labctl.cli.output import json_option, note
 from labctl.cli.root import Invocation
 from labctl.errors import printable_line
-from labctl.index import ProbeRow
+from labctl.index.rows import ProbeRow
 from labctl.units import rate
 
 

@@ -12,19 +12,13 @@ from pydantic import ValidationError
 from rich.table import Table
 
 from labctl import shipped
-from labctl.build import (
-    Artifact,
-    BuilderKind,
-    BuildProgress,
-    BuildRequest,
-    CompilerKind,
-    Explanation,
-    GitSource,
-    Plan,
-    Step,
-    explain_build,
-)
-from labctl.build import build as build_artifact
+from labctl.build.artifact import Artifact
+from labctl.build.builder import build as build_artifact
+from labctl.build.dry_run import Explanation, explain_build
+from labctl.build.manifest import BuilderKind, CompilerKind
+from labctl.build.plan import BuildRequest, Plan
+from labctl.build.progress import BuildProgress, Step
+from labctl.build.spec import GitSource
 from labctl.checked import listed
 from labctl.cli import progress
 from labctl.cli.complete import TARGET, TOOL
@@ -264,7 +258,7 @@ class BuildView:
     def build(
         self, request: BuildRequest, on_missing: Callable[[Plan], None] | None = None
     ) -> Artifact:
-        """Build and show it. Arguments and errors as of :func:`labctl.build.build`."""
+        """Build and show it. Arguments and errors as of :func:`labctl.build.builder.build`."""
         try:
             artifact = build_artifact(request, on_progress=self._show, on_missing=on_missing)
         except BaseException:
@@ -295,7 +289,7 @@ class BuildView:
 def build_missing(view: progress.ProgressView, recipe: Recipe, lab_root: Path) -> None:
     """Build everything that a recipe needs except the agent; skip up-to-date builds.
 
-    Raises what :func:`labctl.build.build` raises.
+    Raises what :func:`labctl.build.builder.build` raises.
     """
     shown = BuildView(view)
     for request in missing_builds(recipe, lab_root, with_stale=True):

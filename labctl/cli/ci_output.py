@@ -15,8 +15,9 @@ from labctl.errors import ExitStatus, LabctlError
 
 if TYPE_CHECKING:
     from labctl.config.recipe import Recipe
-    from labctl.records import GateRecord, RunRecord, TrialRecord
-    from labctl.report.ci import Suite
+    from labctl.records.run import GateRecord, RunRecord
+    from labctl.records.trial import TrialRecord
+    from labctl.report.ci.cases import Suite
     from labctl.runs.record.directory import RunDirectory
     from labctl.runs.runner import Outcome
 
@@ -70,7 +71,7 @@ class CiOutput:
         """Return the status of a run; a failure if ``strict`` and some result was not judged."""
         if not self.strict:
             return outcome.exit_status
-        from labctl.report.ci import run_suite
+        from labctl.report.ci.cases import run_suite
 
         run, trials = outcome.run, outcome.trials
         found = run_suite(outcome.directory, run, trials, outcome.gates, strict=True)
@@ -87,7 +88,7 @@ class CiOutput:
 
         A failed write is a note: the command ends with the error of the run.
         """
-        from labctl.report.ci import refused_suite
+        from labctl.report.ci.cases import refused_suite
 
         try:
             if directory is not None and directory.is_planned:
@@ -107,7 +108,7 @@ class CiOutput:
 
     def write_suite(self, suite: "Suite") -> None:
         """Write cases; other formats are empty without a run. Raises HostError."""
-        from labctl.report.ci import ci_text
+        from labctl.report.ci.texts import ci_text
 
         for form, file in self.files:
             if form in CI_FORMATS:

@@ -46,8 +46,8 @@ def runs(ctx: click.Context) -> Iterable[str]:
 def jobs(ctx: click.Context) -> Iterable[str]:
     """Name the jobs that wait or run."""
     from labctl.config.lab import find_lab
-    from labctl.database import patience
-    from labctl.state import lab_state
+    from labctl.database.base import patience
+    from labctl.state.state import lab_state
     from labctl.transport.registry import TRANSPORTS
 
     with patience(0.0):
@@ -73,7 +73,7 @@ def unfinished(ctx: click.Context) -> Iterable[str]:
 
 def tags(ctx: click.Context) -> Iterable[str]:
     """Name the tags of the lab's runs."""
-    from labctl.database import patience
+    from labctl.database.base import patience
     from labctl.runs.record.repository import RunRepository
 
     root = _root(ctx)
@@ -84,8 +84,8 @@ def tags(ctx: click.Context) -> Iterable[str]:
 def baselines(ctx: click.Context) -> Iterable[str]:
     """Name the lab's baselines."""
     from labctl.config.lab import find_lab
-    from labctl.database import patience
-    from labctl.state import lab_state
+    from labctl.database.base import patience
+    from labctl.state.state import lab_state
     from labctl.transport.registry import TRANSPORTS
 
     lab = find_lab(_folder(ctx), TRANSPORTS)
@@ -95,7 +95,7 @@ def baselines(ctx: click.Context) -> Iterable[str]:
 
 def parameters(ctx: click.Context) -> Iterable[str]:
     """Name the engine parameters of the lab's runs, with their values."""
-    from labctl.database import patience
+    from labctl.database.base import patience
     from labctl.runs.record.repository import RunRepository
 
     root = _root(ctx)

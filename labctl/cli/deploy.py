@@ -16,10 +16,11 @@ from labctl.cli.root import Invocation
 from labctl.cli.store import old_store_flags, run_old_flags
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import find_recipe
-from labctl.deploy import Pace
+from labctl.deploy.send import Pace
 from labctl.errors import ConfigError, ExitStatus, printable_line
-from labctl.runs import BoardTask, Fleet, Wanted, find_files, read_recipe
-from labctl.runs.inputs.deploy_inputs import nothing_to_deploy
+from labctl.runs.deploy import BoardTask, Fleet
+from labctl.runs.inputs.deploy_inputs import Wanted, nothing_to_deploy
+from labctl.runs.inputs.prepare import find_files, read_recipe
 from labctl.units import counted, size
 
 #: Above this number of bytes the user is asked.

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from labctl.cli.progress import STILL_LOST_SECONDS, ProgressView, Step, Steps
-from labctl.deploy import Object
+from labctl.deploy.plan import Object
 from labctl.errors import BoardBusy, InfraError, printable_line
-from labctl.runs import BoardTask, DeployPreview, FleetView, SendProgress
+from labctl.runs.board.deploy_preview import DeployPreview
+from labctl.runs.deploy import BoardTask, FleetView, SendProgress
 from labctl.units import counted, duration, size
 
 #: How often bytes that are sent move a bar.

@@ -74,7 +74,7 @@ def eval_(
         show_plan(wanted, lab, as_json=as_json)
         return 0
     from labctl.evaluation.run import EvaluationRequest, run_evaluation
-    from labctl.runs import Observer
+    from labctl.runs.observer import Observer
 
     with ProgressView() as view:
         request = EvaluationRequest(wanted, lab, connect_board)

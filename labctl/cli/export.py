@@ -14,7 +14,8 @@ from labctl.cli.output import note, output_option, write_result
 from labctl.cli.root import Invocation
 from labctl.cli.run_filters import filter_options, unknown_names
 from labctl.errors import printable
-from labctl.index import Filter, IndexedTrial
+from labctl.index.filters import Filter
+from labctl.index.index import IndexedTrial
 from labctl.runs.record.repository import RunRepository
 from labctl.units import counted
 

@@ -16,8 +16,10 @@ from labctl.cli.root import Invocation
 from labctl.config.lab import LabFile
 from labctl.config.types import format_duration
 from labctl.errors import printable_line
-from labctl.state import Reservation, lab_state, this_user
+from labctl.state.events import this_user
 from labctl.state.holds import HOLD_SECONDS, ended_document
+from labctl.state.reservations import Reservation
+from labctl.state.state import lab_state
 from labctl.units import local_time, parse_local_time
 
 

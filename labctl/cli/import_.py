@@ -80,7 +80,8 @@ def _is_bundle(file: Path) -> bool:
 
 def _import_bundle(runs: Path, file: Path, allowed_signers: Path | None) -> "Imported":
     """Import a bundle after checking all of it. Raises NotABundle, ConfigError or HostError."""
-    from labctl.bundle import import_bundle, open_bundle
+    from labctl.bundle.importing import import_bundle
+    from labctl.bundle.reader import open_bundle
     from labctl.cli.bundle import signer_of
     from labctl.exchange.llama_bench_import import Imported, earlier_import
 

@@ -24,10 +24,9 @@ from labctl.config.target import DEFAULT_TARGET, load_target, target_of
 from labctl.config.yaml.document import parse
 from labctl.errors import ConfigError, InfraError
 from labctl.files import host_reads, write_atomic
-from labctl.hdc import Target
-from labctl.transport import HdcServerConfig, HdcTcpConfig, OpenOptions
-from labctl.transport.base import check_remote_path
-from labctl.transport.hdc import HDC_SERVER
+from labctl.hdc.server_client.server import Target
+from labctl.transport.base import OpenOptions, check_remote_path
+from labctl.transport.hdc import HDC_SERVER, HdcServerConfig, HdcTcpConfig
 from labctl.transport.hdc_server.shared import attached_boards
 from labctl.transport.registry import TRANSPORTS
 from labctl.transport.ssh.config import SshConfig

@@ -8,7 +8,7 @@ from labctl.cli.root import Invocation
 from labctl.config.lab import FILE_NAME, Board, Lab, LabFile, find_lab, find_lab_root
 from labctl.errors import ConfigError
 from labctl.files import host_reads, state_dir
-from labctl.transport import OpenOptions, Transport
+from labctl.transport.base import OpenOptions, Transport
 from labctl.transport.registry import TRANSPORTS
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from labctl.cli.root import Invocation
 from labctl.errors import ConfigError, ExitStatus, printable_line
 from labctl.records.events import AnyEvent, Contact, End, Note, Trial
 from labctl.runs.watch import Watch, find_watched
-from labctl.state import Job, lab_state
+from labctl.state.job import Job
+from labctl.state.state import lab_state
 
 _LOOK_SECONDS = 1.0
 _ENDED = ("done", "cancelled")

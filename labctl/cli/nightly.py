@@ -17,7 +17,7 @@ from labctl.errors import ConfigError, ExitStatus, LabctlError, printable_line
 
 if TYPE_CHECKING:
     from labctl.farm.nightly.run import NightRequest
-    from labctl.report.ci import Suite
+    from labctl.report.ci.cases import Suite
 
 
 @click.command(epilog="Example: labctl nightly plan.yaml --dry-run")

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from labctl.cli.ci_output import CiOutput
-    from labctl.records import GateRecord, RunRecord, TrialRecord
+    from labctl.records.run import GateRecord, RunRecord
+    from labctl.records.trial import TrialRecord
     from labctl.report.references import ReferenceRow
     from labctl.runs.runner import Outcome
 
@@ -306,7 +307,7 @@ def show_result(
 
         quoted = references_of(run, directory, references)
     if result_format in TABLES and output is None:
-        from labctl.report import print_timing_table
+        from labctl.report.tables import print_timing_table
 
         wide = result_format == "wide"
         print_timing_table(output_console(), run, trials, gates, wide=wide, references=quoted)

@@ -16,8 +16,10 @@ from labctl.cli.root import Invocation
 from labctl.cli.run_view import RunView
 from labctl.config.recipe import find_recipe
 from labctl.report.details import print_lines, print_table
-from labctl.runs import Observer, RunRequest, read_recipe
+from labctl.runs.inputs.prepare import read_recipe
+from labctl.runs.observer import Observer
 from labctl.runs.plan import Preview, preview_expected, preview_run
+from labctl.runs.run import RunRequest
 from labctl.units import duration
 
 

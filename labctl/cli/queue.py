@@ -9,8 +9,10 @@ from labctl.cli.lab import lab_of
 from labctl.cli.output import json_option, note
 from labctl.cli.root import Invocation
 from labctl.errors import printable_line
-from labctl.state import Job, lab_state, this_user
 from labctl.state.audit import checked_reason
+from labctl.state.events import this_user
+from labctl.state.job import Job
+from labctl.state.state import lab_state
 from labctl.units import duration, local_time
 
 _ended_option = click.option(

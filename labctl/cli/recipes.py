@@ -28,8 +28,8 @@ from labctl.evaluation.recipe import load_evaluation
 from labctl.evaluation.serving.recipe import load_load_test
 from labctl.files import host_reads, write_atomic
 from labctl.report.details import plain, print_fitting
-from labctl.runs import read_recipe
 from labctl.runs.inputs.needs import Need, recipe_needs
+from labctl.runs.inputs.prepare import read_recipe
 
 #: In place of an engine.
 _INSTEAD = {"evaluation": "questions (labctl eval)", "load-test": "load (labctl load-test)"}

@@ -11,7 +11,7 @@ from labctl.cli.root import Invocation
 from labctl.cli.run_filters import filter_options, unknown_names
 from labctl.compare.figures import FIGURES
 from labctl.errors import ConfigError, ExitStatus, printable_line
-from labctl.index import Filter
+from labctl.index.filters import Filter
 
 
 @click.command(epilog="Example: labctl regressions --board rk1 --since 30d")

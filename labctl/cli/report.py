@@ -21,7 +21,7 @@ from labctl.cli.output import (
 from labctl.cli.root import Invocation
 from labctl.cli.runs import LIMIT, print_runs
 from labctl.errors import ConfigError
-from labctl.index import Filter
+from labctl.index.filters import Filter
 from labctl.runs.record.directory import RunDirectory
 
 
@@ -161,8 +161,8 @@ def _print(
         raise ConfigError(f"run {record.id} has no finished trial", hint=f"see {directory.path}")
     from rich.markup import escape
 
-    from labctl.report import print_experiment
     from labctl.report.details import plain
+    from labctl.report.tables import print_experiment
 
     console = output_console()
     if output is None and form == "table" and result_format in TABLES:

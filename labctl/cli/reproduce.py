@@ -75,7 +75,7 @@ def reproduce(
     from labctl.cli.progress import ProgressView, Steps
     from labctl.cli.run_view import RunView
     from labctl.results.summary import ESTIMATE
-    from labctl.runs import Observer
+    from labctl.runs.observer import Observer
 
     files = _files(models)
     with open_bundle(bundle) as opened:

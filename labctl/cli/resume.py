@@ -14,12 +14,14 @@ from labctl.cli.root import Invocation
 from labctl.cli.run import comparing_with
 from labctl.cli.run_view import RunView
 from labctl.errors import LabctlError
-from labctl.runs import Observer, ResumeRequest
+from labctl.runs.observer import Observer
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.lookup import find_run, find_unfinished
 from labctl.runs.record.under_way import last_board
+from labctl.runs.resume import ResumeRequest
 from labctl.runs.resume import resume as resume_run
-from labctl.state import lab_state, this_user
+from labctl.state.events import this_user
+from labctl.state.state import lab_state
 
 
 @click.command(epilog="Example: labctl resume latest")

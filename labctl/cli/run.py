@@ -18,19 +18,18 @@ from labctl.cli.run_view import RunView
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe, find_recipe
 from labctl.errors import ConfigError, LabctlError, LeaseLost
-from labctl.records import GateRecord, RunRecord, TrialRecord
 from labctl.records.events import AnyEvent, Contact
+from labctl.records.run import GateRecord, RunRecord
+from labctl.records.trial import TrialRecord
 from labctl.results.gates import CompareGates, Parameters, comparing_gates
-from labctl.runs import (
-    Observer,
-    RunRequest,
-    find_files,
-    read_recipe,
-    run_recipe,
-)
+from labctl.runs.inputs.prepare import find_files, read_recipe
+from labctl.runs.observer import Observer
 from labctl.runs.record.directory import RunDirectory
+from labctl.runs.run import RunRequest, run_recipe
 from labctl.runs.runner import Outcome
-from labctl.state import Job, lab_state, this_user
+from labctl.state.events import this_user
+from labctl.state.job import Job
+from labctl.state.state import lab_state
 
 if TYPE_CHECKING:
     from labctl.cli.run_in_turn import Aside
@@ -190,7 +189,7 @@ def run_and_tell(
     """Run a recipe and print its result; the exit status.
 
     With ``build``, missing and outdated builds are made: the agent when the board's machine is
-    known, the rest before. Raises what :func:`labctl.runs.run_with_failover` raises.
+    known, the rest before. Raises what :func:`labctl.runs.failover.run_with_failover` raises.
     """
     directory: RunDirectory | None = None
 
@@ -212,7 +211,7 @@ def run_and_tell(
 
                 outcome = run_untrusted(request, connect_board, observer)
             elif spares:
-                from labctl.runs import run_with_failover
+                from labctl.runs.failover import run_with_failover
 
                 outcome = run_with_failover(
                     request, spares, connect_board, observer, ci.exit_status

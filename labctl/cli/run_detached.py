@@ -18,8 +18,8 @@ from labctl.farm.run_content import RunContent
 from labctl.files import host_writes
 from labctl.runs.inputs.untrusted_recipe import check_board
 from labctl.runs.planning.time_limits import longest_seconds
-from labctl.state import LabState, NewJob, lab_state
-from labctl.state.job import new_job_id
+from labctl.state.job import NewJob, new_job_id
+from labctl.state.state import LabState, lab_state
 
 _LOG = "worker.log"
 

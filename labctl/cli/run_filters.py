@@ -10,8 +10,7 @@ import click
 
 from labctl.checked import unknown
 from labctl.cli.complete import BOARD, PARAMETER, TAG
-from labctl.index import Filter
-from labctl.index.filters import KINDS, STATES, VERDICTS, no_state, parse_moment
+from labctl.index.filters import KINDS, STATES, VERDICTS, Filter, no_state, parse_moment
 
 if TYPE_CHECKING:
     from labctl.runs.record.repository import RunRepository

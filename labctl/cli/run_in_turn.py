@@ -10,8 +10,9 @@ from labctl.errors import BoardBusy
 from labctl.farm.turn import Place, Turn
 from labctl.runs.board.claim import in_use_by
 from labctl.runs.planning.time_limits import longest_seconds
-from labctl.state import Job, NewJob, StateLease, lab_state
-from labctl.state.leases import busy
+from labctl.state.job import Job, NewJob
+from labctl.state.leases import StateLease, busy
+from labctl.state.state import lab_state
 from labctl.units import duration
 
 #: A context in which others may use the board.
@@ -71,7 +72,7 @@ def run_in_turn(
 
 def _without_table(board: Board, run_on: RunOn, *, waits: bool) -> int:
     """Run on a board that is in no lab, once nobody else uses it."""
-    from labctl.runs import when_free
+    from labctl.runs.deploy import when_free
 
     said = False
 

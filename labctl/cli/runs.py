@@ -16,7 +16,8 @@ from labctl.cli.root import Invocation
 from labctl.cli.run_filters import filter_options, unknown_names
 from labctl.cli.runs_prune import prune, trash
 from labctl.errors import printable_line
-from labctl.index import Filter, IndexedRun
+from labctl.index.filters import Filter
+from labctl.index.index import IndexedRun
 from labctl.runs.record.annotations import add_tags, remove_tags, set_note
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.lookup import ended_before_trials, find_run

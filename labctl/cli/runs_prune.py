@@ -13,7 +13,7 @@ from labctl.cli.output import confirm, json_option, note
 from labctl.cli.root import Invocation
 from labctl.cli.run_filters import filter_options
 from labctl.errors import ConfigError, HostTimeout
-from labctl.index import Filter
+from labctl.index.filters import Filter
 from labctl.units import counted, size
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def prune(
     from labctl.compare.thresholds import Thresholds
     from labctl.runs.record.repository import RunRepository
     from labctl.runs.record.retention import compressible_runs, old_runs
-    from labctl.state import lab_state
+    from labctl.state.state import lab_state
 
     lab = lab_or_own(invocation)
     runs = lab.root / "runs"

@@ -105,7 +105,8 @@ def add(invocation: Invocation, name: str, role: str, expires: float | None) -> 
 
     NAME is the user's name in the audit log, and the owner of their holds and jobs.
     """
-    from labctl.state import lab_state, this_user
+    from labctl.state.events import this_user
+    from labctl.state.state import lab_state
 
     tokens = lab_state(lab_of(invocation)).tokens
     made = tokens.add(name, role, by=this_user(), seconds=expires)  # type: ignore[arg-type]
@@ -117,7 +118,7 @@ def add(invocation: Invocation, name: str, role: str, expires: float | None) -> 
 @click.pass_obj
 def list_tokens(invocation: Invocation, as_json: bool) -> None:
     """List tokens: names and roles."""
-    from labctl.state import lab_state
+    from labctl.state.state import lab_state
 
     found = lab_state(lab_of(invocation)).tokens.list()
     if as_json:
@@ -138,7 +139,8 @@ def list_tokens(invocation: Invocation, as_json: bool) -> None:
 @click.pass_obj
 def revoke(invocation: Invocation, name: str) -> None:
     """Revoke a token, and end all sessions that began with it."""
-    from labctl.state import lab_state, this_user
+    from labctl.state.events import this_user
+    from labctl.state.state import lab_state
 
     lab_state(lab_of(invocation)).tokens.revoke(name, by=this_user())
     note(f"token {name} is revoked")
@@ -180,7 +182,8 @@ def _address(listening: "Listening", name: str) -> str:
 
 def _own_token(lab: LabFile) -> None:
     """Make the user's own token at the first start; print it once and keep it private."""
-    from labctl.state import lab_state, this_user
+    from labctl.state.events import this_user
+    from labctl.state.state import lab_state
     from labctl.state.tokens import new_token
 
     place = hashlib.sha256(str(lab.root.resolve()).encode()).hexdigest()[:16]

@@ -8,7 +8,7 @@ from labctl.cli.output import note, write_output
 from labctl.cli.root import Invocation
 from labctl.config.lab import Board, LabFile
 from labctl.errors import ConfigError, ExitStatus
-from labctl.transport import remote_words
+from labctl.transport.base import remote_words
 
 #: Characters that only a shell interprets, in a word that is passed unchanged.
 _OF_A_SHELL = (" ", "|", ";", "&", "<", ">", "$", "`")

@@ -9,8 +9,9 @@ import click
 from labctl.cli.lab import lab_or_own
 from labctl.cli.output import confirm, json_option, note
 from labctl.cli.root import Invocation
-from labctl.state import lab_state, this_user
 from labctl.state.damaged import damaged_rows, remove_damaged
+from labctl.state.events import this_user
+from labctl.state.state import lab_state
 from labctl.units import counted
 
 

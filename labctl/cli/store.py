@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from labctl.board import Inventory, PrunePolicy, Pruner, StoreEntry, Verified, choose, find
+from labctl.board.prune import Inventory, PrunePolicy, Pruner, StoreEntry, Verified, choose, find
 from labctl.cli.deploy_view import waiting_text
 from labctl.cli.lab import connect_board, lab_of
 from labctl.cli.options import DURATION, SIZE, choose_boards, several_boards
@@ -27,9 +27,10 @@ from labctl.errors import (
     printable,
     printable_line,
 )
-from labctl.runs import BoardUse, at_once, hold_board, pruner_of, when_free
-from labctl.runs.deploy import board_document
-from labctl.transport import Transport
+from labctl.runs.board.lab_lease import BoardUse
+from labctl.runs.board.session import hold_board
+from labctl.runs.deploy import at_once, board_document, pruner_of, when_free
+from labctl.transport.base import Transport
 from labctl.units import counted, size
 
 #: Age of files to prune if neither an age nor a free-space target is given.

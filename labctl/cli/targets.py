@@ -5,7 +5,7 @@ import json
 import click
 from rich.table import Table
 
-from labctl.build import list_artifacts
+from labctl.build.artifact import list_artifacts
 from labctl.cli.lab import lab_or_own
 from labctl.cli.output import json_option, note, output_console
 from labctl.cli.root import Invocation

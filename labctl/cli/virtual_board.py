@@ -9,7 +9,8 @@ from typing import get_args
 
 import click
 
-from labctl.build import BuildRequest, Plan, build_command
+from labctl.build.artifact import build_command
+from labctl.build.plan import BuildRequest, Plan
 from labctl.checked import NAME_RULE, is_name, split_endpoint
 from labctl.cli.build import BuildView
 from labctl.cli.complete import TARGET
@@ -25,10 +26,12 @@ from labctl.config.lab import FILE_NAME, Board, LabFile, find_lab
 from labctl.config.target import load_target
 from labctl.config.yaml.document import read_text
 from labctl.errors import ConfigError, ToolMissing
-from labctl.hdc.daemon import Authorisation, PortTaken, Version
-from labctl.hdc.daemon.authorisation import Mode
+from labctl.hdc.daemon.authorisation import Authorisation, Mode
+from labctl.hdc.daemon.daemon import PortTaken
+from labctl.hdc.daemon.version_profile import Version
 from labctl.transport.registry import TRANSPORTS
-from labctl.virtual import Served, VirtualBoard, load_script, serve
+from labctl.virtual.board import Served, VirtualBoard, serve
+from labctl.virtual.fault_script import load_script
 
 _LAST_PORT = 65535
 _PORT = split_endpoint(VIRTUAL_BOARD_ADDRESS)[1]

@@ -8,8 +8,8 @@ from labctl.checked import did_you_mean
 from labctl.config.yaml.document import Document
 from labctl.config.yaml.loader import plain_value
 from labctl.errors import ConfigError
-from labctl.virtual import FAULTS, Control, Fault
-from labctl.virtual.fault_script import OneFault
+from labctl.virtual.control import Control
+from labctl.virtual.fault_script import FAULTS, Fault, OneFault
 
 _FOLDER = click.argument(
     "directory", metavar="DIR", type=click.Path(path_type=Path, file_okay=False)

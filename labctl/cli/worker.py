@@ -13,7 +13,7 @@ from labctl.cli.root import Invocation
 from labctl.cli.run import comparing_with
 from labctl.config.lab import LabFile
 from labctl.errors import ConfigError, printable_line
-from labctl.state import lab_state
+from labctl.state.state import lab_state
 from labctl.units import duration
 
 

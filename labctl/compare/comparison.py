@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from labctl.compare.likeness import Difference
 from labctl.compare.thresholds import Thresholds
-from labctl.stats import Interval
+from labctl.stats.intervals import Interval
 
 #: Fewest repeats for an estimate of noise: from two repeats its interval spans a factor of 70.
 _LEAST = 3

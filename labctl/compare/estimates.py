@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from labctl.compare.comparison import Basis
 from labctl.compare.figures import Figure
 from labctl.compare.sides import Pair, Side
-from labctl.index import TrialRow
-from labctl.stats import (
+from labctl.index.rows import TrialRow
+from labctl.stats.hypothesis_tests import LEAST, mann_whitney, sign_flip
+from labctl.stats.log_ratio import (
+    LEAST_SESSIONS,
     LogRatio,
     Repeat,
     between_sessions,
@@ -17,8 +19,6 @@ from labctl.stats import (
     unpaired,
     within_run,
 )
-from labctl.stats.hypothesis_tests import LEAST, mann_whitney, sign_flip
-from labctl.stats.log_ratio import LEAST_SESSIONS
 
 #: Sessions that measured the same, each with its good repeats.
 Sessions = Sequence[Sequence[TrialRow]]
@@ -90,7 +90,8 @@ def estimate(pair: Pair, figure: Figure, others: Sequence[Sessions]) -> Estimate
 def estimate_pairs(values: Sequence[float], references: Sequence[float]) -> Estimate:
     """Estimate the difference of values from references measured alternately with them.
 
-    Raises as :func:`labctl.stats.paired` does, but gives no estimate for fewer than two pairs.
+    Raises as :func:`labctl.stats.log_ratio.paired` does, but gives no estimate for fewer than two
+    pairs.
     """
     if len(values) < 2:
         return Estimate(None, Basis.PAIRED)

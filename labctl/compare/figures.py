@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from labctl.checked import unknown
 from labctl.errors import ConfigError
-from labctl.index import TrialRow
+from labctl.index.rows import TrialRow
 
 
 @dataclass(frozen=True)

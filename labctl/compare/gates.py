@@ -18,8 +18,9 @@ from labctl.compare.words import change, interval_text, percent
 from labctl.config.lab import LabFile
 from labctl.config.recipe import Gate, Recipe
 from labctl.errors import LabctlError
-from labctl.index import Filter
-from labctl.records import GateRecord, RunRecord, TrialRecord
+from labctl.index.filters import Filter
+from labctl.records.run import GateRecord, RunRecord
+from labctl.records.trial import TrialRecord
 from labctl.results.gates import (
     METRICS,
     Parameters,
@@ -33,7 +34,8 @@ from labctl.results.gates import (
 from labctl.results.summary import ESTIMATE, VariantSummary, summarise, wanted_precision
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.repository import RunRepository
-from labctl.state import Baseline, lab_state
+from labctl.state.baselines import Baseline
+from labctl.state.state import lab_state
 
 #: Number of last good runs that are searched for comparable ones.
 _LAST_RUNS = 30

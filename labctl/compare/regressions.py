@@ -26,9 +26,10 @@ from labctl.compare.series import (
 from labctl.compare.sides import Session, Side
 from labctl.compare.thresholds import Thresholds
 from labctl.compare.verdicts import compare
-from labctl.index import Filter, IndexedTrial
+from labctl.index.filters import Filter
+from labctl.index.index import IndexedTrial
 from labctl.index.rows import moment
-from labctl.records import Execution
+from labctl.records.board import Execution
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.index_refresh import Note, silent
 from labctl.runs.record.repository import RunRepository

@@ -13,7 +13,7 @@ from labctl.runs.record.baselines import find_named
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.index_refresh import Note, silent
 from labctl.runs.record.lookup import find_run
-from labctl.state import Baseline
+from labctl.state.baselines import Baseline
 
 #: Separators between a run and a variant: ``latest:q2_k``, ``latest/q2_k``.
 _VARIANT = re.compile(r"(?P<run>.+)[:/](?P<variant>[^:/]+)")

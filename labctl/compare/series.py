@@ -14,11 +14,11 @@ from typing import TypeAlias
 from labctl.compare.figures import FIGURES, Figure, figures_of
 from labctl.compare.likeness import row_values, short_hash
 from labctl.compare.sides import is_good
-from labctl.index import IndexedTrial, RunRow, TrialRow
-from labctl.index.rows import parameter_text
-from labctl.records import NightPart
+from labctl.index.index import IndexedTrial
+from labctl.index.rows import RunRow, TrialRow, parameter_text
+from labctl.records.run import NightPart
 from labctl.results.comparability import REVISION
-from labctl.stats import median
+from labctl.stats.describe import median
 from labctl.units import counted
 
 #: What the value of a night is: a throttled repeat changes nothing.

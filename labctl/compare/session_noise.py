@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from labctl.compare.estimates import History, Sessions
 from labctl.compare.likeness import row_values
 from labctl.compare.sides import Side, is_good
-from labctl.index import Filter, TrialRow
+from labctl.index.filters import Filter
+from labctl.index.rows import TrialRow
 from labctl.results.comparability import REVISION
 from labctl.runs.record.repository import RunRepository
 

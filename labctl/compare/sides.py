@@ -8,9 +8,10 @@ from pydantic import JsonValue
 
 from labctl.compare.thresholds import Thresholds
 from labctl.config.recipe import MODEL_AXIS
-from labctl.index import TrialRow
 from labctl.index.entry import trial_row
-from labctl.records import RunRecord, TrialRecord
+from labctl.index.rows import TrialRow
+from labctl.records.run import RunRecord
+from labctl.records.trial import TrialRecord
 from labctl.results.summary import wanted_precision
 
 

@@ -14,8 +14,10 @@ from labctl.compare.figures import Figure, figures_of
 from labctl.compare.likeness import MODEL_CACHE, Difference, differences, fits_one_run
 from labctl.compare.sides import Pair, Side
 from labctl.compare.thresholds import Thresholds
-from labctl.index import TrialRow
-from labctl.stats import LogRatio, geometric_mean, holm
+from labctl.index.rows import TrialRow
+from labctl.stats.describe import geometric_mean
+from labctl.stats.hypothesis_tests import holm
+from labctl.stats.log_ratio import LogRatio
 from labctl.stats.power import repeats_for_difference, repeats_for_same
 
 

@@ -7,7 +7,7 @@ from labctl.compare.estimates import Estimate
 from labctl.compare.likeness import EXECUTION, Difference
 from labctl.compare.sides import Side
 from labctl.compare.thresholds import Thresholds
-from labctl.stats import Interval
+from labctl.stats.intervals import Interval
 from labctl.stats.log_ratio import LEAST_SESSIONS
 from labctl.stats.power import MOST_REPEATS
 from labctl.units import confidence, digits

@@ -3,7 +3,3 @@
 An error in a file is a ConfigError with a line ``FILE:LINE:COLUMN: key: what`` for each problem,
 and the nearest known name.
 """
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

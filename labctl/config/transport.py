@@ -51,4 +51,4 @@ class TransportConfig(Protocol):
         """End the hdc server on the way; the next contact starts another one. Raises HostError."""
 
     def open(self, options: Any = ...) -> Any:
-        """Open the transport; see :class:`labctl.transport.OpenOptions`."""
+        """Open the transport; see :class:`labctl.transport.base.OpenOptions`."""

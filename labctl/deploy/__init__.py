@@ -1,5 +1,1 @@
 """Plan the files that a board needs, send them, verify them."""
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from labctl.board import BoardStore, StoredObject, Survey
-from labctl.build import Artifact, find_artifact
+from labctl.board.store import BoardStore, StoredObject
+from labctl.board.workdir_check import Survey
+from labctl.build.artifact import Artifact, find_artifact
 from labctl.config.target import Target, load_target
 from labctl.errors import (
     BoardError,
@@ -18,8 +19,9 @@ from labctl.errors import (
     LabctlError,
 )
 from labctl.files import sha256_file
-from labctl.records import BoardFacts, Execution
-from labctl.transport import BoardHash, Transport, require
+from labctl.records.board import BoardFacts, Execution
+from labctl.transport.base import Transport, require
+from labctl.transport.file_transfer import BoardHash
 from labctl.units import size
 
 

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from labctl.board import BoardStore, ChunkedFile, DeliveryOptions
+from labctl.board.store import BoardStore
+from labctl.board.upload.client import ChunkedFile
+from labctl.board.upload.transfer import DeliveryOptions
 from labctl.deploy.plan import DeployPlan, Object
 from labctl.errors import ConfigError, InfraError
 from labctl.files import write_atomic

@@ -1,5 +1,1 @@
 """Engines: run inference programs and read their output."""
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

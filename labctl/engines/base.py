@@ -1,8 +1,8 @@
 """The contract of an engine: its program, how to run it, how to read its output.
 
 An engine knows programs and flags by version, and turns the raw files of a job into a
-:class:`~labctl.records.TimingRecord`. It starts nothing, touches no board, and trusts nothing: a
-value that the raw files do not prove is ``None`` or an error.
+:class:`~labctl.records.timing.TimingRecord`. It starts nothing, touches no board, and
+trusts nothing: a value that the raw files do not prove is ``None`` or an error.
 """
 
 from abc import ABC, abstractmethod
@@ -22,7 +22,9 @@ from labctl.config.yaml.loader import Value
 from labctl.config.yaml.messages import explain, path_text
 from labctl.engines.progress import ProgramProgress, Seen, printed
 from labctl.errors import ConfigError, HostError, LabctlError, OutputNotUnderstood
-from labctl.records import BoardFacts, Check, JobStatus, ModelIdentity, TimingRecord, Workload
+from labctl.records.board import BoardFacts
+from labctl.records.timing import TimingRecord
+from labctl.records.trial import Check, JobStatus, ModelIdentity, Workload
 from labctl.units import size
 
 _SOURCES = ("product", "file", "board")

@@ -12,7 +12,7 @@ from labctl.errors import (
     ProgramTimeout,
     lacking,
 )
-from labctl.records import JobStatus
+from labctl.records.trial import JobStatus
 
 _SHELL_SIGNAL_BASE = 128
 #: Exit statuses of loaders, `env` and QEMU for a program that they cannot start.

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from labctl.records import StreamSoFar
+from labctl.records.telemetry import StreamSoFar
 
 #: Names of the phases of a run that engines distinguish.
 LOADING, PROMPT, GENERATING, RUNNING = "loading", "reading the prompt", "generating", "running"

@@ -10,7 +10,7 @@ from labctl.engines.base import EngineParameters, Inputs, Listen, RawOutput, Too
 from labctl.engines.server import Answer, Endpoint, Question, ServerEngine, ServerIdentity
 from labctl.errors import LabctlError, ProgramFailed, ProgramTimeout
 from labctl.http import Unreachable
-from labctl.records import JobStatus
+from labctl.records.trial import JobStatus
 from labctl.retry import wait_until
 
 _SHOWN_BYTES = 2000

@@ -17,7 +17,7 @@ from pathlib import Path
 from labctl import process
 from labctl.engines.base import RawOutput
 from labctl.errors import HostError, ToolMissing
-from labctl.records import JobStatus
+from labctl.records.trial import JobStatus
 
 _LOOPBACK = "127.0.0.1"
 #: A background command has no standard input of the shell's, but other descriptors.

@@ -12,8 +12,9 @@ from itertools import pairwise
 from statistics import median
 
 from labctl.errors import OutputNotUnderstood
-from labctl.records import Check, TimingRecord
-from labctl.stats import percentile
+from labctl.records.timing import TimingRecord
+from labctl.records.trial import Check
+from labctl.stats.describe import percentile
 
 _HEADER = re.compile(rb"labctl-timeline 1 ([0-9]{1,19})")
 _ENTRY = re.compile(rb"([0-9]{1,19}) ([12]) ([0-9]{1,19}) ([0-9]{1,19})")

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from labctl.records import GenerationRecord, GradeRecord
-from labctl.stats import Interval, clustered_interval
+from labctl.records.evaluation import GenerationRecord, GradeRecord
+from labctl.stats.intervals import Interval
+from labctl.stats.proportions import clustered_interval
 
 #: Notes of grades that a limit of the grader ended: they count as wrong, and are shown.
 LIMIT_NOTES = ("time-limit", "memory-limit", "crash")

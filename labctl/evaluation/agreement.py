@@ -13,16 +13,18 @@ from statistics import median
 from labctl.errors import ConfigError
 from labctl.evaluation.accuracy import Budget, accuracy_table, in_both
 from labctl.evaluation.recipe import variant_name
-from labctl.records import (
+from labctl.records.board import Execution
+from labctl.records.evaluation import (
     EndpointRecord,
     EvaluationRecord,
-    Execution,
     GenerationRecord,
     GradeRecord,
-    ModelIdentity,
     PromptRecord,
 )
-from labctl.stats import Interval, interval_of_variance, paired_difference
+from labctl.records.trial import ModelIdentity
+from labctl.stats.intervals import Interval
+from labctl.stats.paired_answers import paired_difference
+from labctl.stats.proportions import interval_of_variance
 
 #: With fewer common answers, the result is uncertain.
 ENOUGH = 50

@@ -23,7 +23,8 @@ from labctl.evaluation.prompts import render
 from labctl.evaluation.question import Dataset, Question
 from labctl.evaluation.queues import Queues
 from labctl.evaluation.recipe_parts import Sampling
-from labctl.records import Failure, GenerationRecord
+from labctl.records.evaluation import GenerationRecord
+from labctl.records.trial import Failure
 
 #: After this number of consecutive failures a server counts as dead, even if it still identifies
 #: itself.

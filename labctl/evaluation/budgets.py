@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from labctl.records import FinishReason, GenerationRecord
+from labctl.records.evaluation import FinishReason, GenerationRecord
 
 #: Number of questions that the check of truncation needs, and largest share that may differ.
 CHECKED_QUESTIONS = 100

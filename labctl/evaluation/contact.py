@@ -24,11 +24,15 @@ from labctl.evaluation.event_loop import run_async
 from labctl.evaluation.likeliest import check_tells
 from labctl.evaluation.recipe import EvaluationRecipe
 from labctl.evaluation.recipe_parts import EndpointSource
-from labctl.evaluation.servers import ServerRequest, StartedEndpoint, started_endpoint
-from labctl.evaluation.servers.started import READY_SECONDS
-from labctl.records import EndpointRecord
+from labctl.evaluation.servers.started import (
+    READY_SECONDS,
+    ServerRequest,
+    StartedEndpoint,
+    started_endpoint,
+)
+from labctl.records.evaluation import EndpointRecord
 from labctl.runs.observer import Observer
-from labctl.transport import Transport
+from labctl.transport.base import Transport
 
 #: A server that labctl starts may run as long as the evaluation; this limit ends one that is left
 #: running.
@@ -49,7 +53,7 @@ def start_servers(
     """Start the servers that a recipe asks for; ``stack`` stops them.
 
     Their output is kept below ``folder``. Raises what
-    :func:`~labctl.evaluation.servers.started_endpoint` raises.
+    :func:`~labctl.evaluation.servers.started.started_endpoint` raises.
     """
     started = {}
     longest = _LONGEST_SECONDS
@@ -115,7 +119,7 @@ def open_endpoint(
 def _again(recipe: EvaluationRecipe, name: str, started: StartedEndpoint) -> EndpointClient:
     """Wait for the link to a server; restart the server unless it runs.
 
-    Raises what :meth:`labctl.evaluation.servers.StartedEndpoint.restart` raises.
+    Raises what :meth:`labctl.evaluation.servers.started.StartedEndpoint.restart` raises.
     """
     try:
         started.check()

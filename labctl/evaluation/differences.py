@@ -6,17 +6,16 @@ from itertools import combinations
 from statistics import fmean
 
 from labctl.evaluation.accuracy import Accuracy, AccuracyTable, Budget, in_both
-from labctl.records import GradeRecord
-from labctl.stats import (
-    Interval,
+from labctl.records.evaluation import GradeRecord
+from labctl.stats.intervals import Interval
+from labctl.stats.paired_answers import (
     McNemar,
     count_wins,
-    majority_vote,
     mcnemar,
     paired_difference,
-    pass_at_k_interval,
     questions_for_difference,
 )
+from labctl.stats.sampled_answers import majority_vote, pass_at_k_interval
 
 _RESAMPLES = 2000
 

@@ -12,13 +12,8 @@ from typing import TypeVar
 
 from labctl.errors import ConfigError
 from labctl.files import append_line, host_writes, write_atomic
-from labctl.records import (
-    EvaluationEnd,
-    EvaluationRecord,
-    GenerationRecord,
-    GradeRecord,
-    read_record,
-)
+from labctl.records.base import read_record
+from labctl.records.evaluation import EvaluationEnd, EvaluationRecord, GenerationRecord, GradeRecord
 from labctl.runs.record.directory import EVALUATION, GENERATIONS, RECIPE, RunDirectory
 from labctl.runs.record.disk import read_file
 

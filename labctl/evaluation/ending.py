@@ -12,7 +12,8 @@ from labctl.evaluation.ledger import Ledger, ask_of
 from labctl.evaluation.plan import EvaluationPlan
 from labctl.evaluation.recipe import EvaluationRecipe
 from labctl.evaluation.work import Work
-from labctl.records import AccuracyRecord, EvaluationEnd, Failure, GenerationRecord
+from labctl.records.evaluation import AccuracyRecord, EvaluationEnd, GenerationRecord
+from labctl.records.trial import Failure
 from labctl.units import counted
 
 State = Literal["finished", "failed", "interrupted"]

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from labctl.evaluation.accuracy import Accuracy, AccuracyTable
 from labctl.evaluation.recipe_parts import UNLIMITED, AccuracyGate
-from labctl.records import GateRecord
+from labctl.records.run import GateRecord
 
 
 def judge_accuracies(gates: Sequence[AccuracyGate], table: AccuracyTable) -> tuple[GateRecord, ...]:

@@ -14,9 +14,9 @@ from labctl.evaluation.ledger import Ledger
 from labctl.evaluation.plan import EvaluationPlan, Key, Limit
 from labctl.evaluation.question import Question
 from labctl.evaluation.work import Work
-from labctl.records import GenerationRecord, GradeRecord
+from labctl.records.evaluation import GenerationRecord, GradeRecord
 from labctl.records.events import RunningAccuracy
-from labctl.stats import LOOK, clustered_interval, half_width_reached
+from labctl.stats.proportions import LOOK, clustered_interval, half_width_reached
 
 
 class RunningAccuracies:

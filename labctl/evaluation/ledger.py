@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from labctl.errors import Blame
 from labctl.evaluation.budgets import MOST_DISAGREEMENT, can_cut, check_truncation
 from labctl.evaluation.plan import Ask, EvaluationPlan, Key, Limit
-from labctl.records import GenerationRecord, TruncationRecord, TruncationSlots
+from labctl.records.evaluation import GenerationRecord, TruncationRecord, TruncationSlots
 
 
 @dataclass

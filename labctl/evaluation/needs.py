@@ -7,11 +7,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TypeAlias
 
-from labctl.build import build_command, find_artifacts
+from labctl.build.artifact import build_command, find_artifacts
 from labctl.config.recipe import Recipe
 from labctl.errors import ConfigError
-from labctl.evaluation.datasets import DatasetSource, Shots
 from labctl.evaluation.datasets.load import local_file
+from labctl.evaluation.datasets.source import DatasetSource, Shots
 from labctl.evaluation.recipe import EvaluationRecipe
 from labctl.evaluation.recipe_parts import EndpointSource, EvaluatedModel
 from labctl.evaluation.serving.recipe import LoadTestRecipe

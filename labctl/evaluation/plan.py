@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from labctl.evaluation.prompts import Prompt
 from labctl.evaluation.recipe import EvaluationRecipe, variant_name
-from labctl.records import EvaluationRecord, TruncationSlots
+from labctl.records.evaluation import EvaluationRecord, TruncationSlots
 
 #: A limit of generated tokens; None = no limit.
 Limit = int | None

@@ -9,7 +9,7 @@ from labctl.evaluation.limits import limits_of
 from labctl.evaluation.plan import EvaluationPlan, PlannedVariant, plan_of
 from labctl.evaluation.recipe import EvaluationRecipe
 from labctl.evaluation.recipe_parts import UNLIMITED
-from labctl.records import ModelIdentity
+from labctl.records.trial import ModelIdentity
 
 
 @dataclass(frozen=True)

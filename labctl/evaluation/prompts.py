@@ -19,7 +19,7 @@ from labctl.config.types import Argument, Name
 from labctl.config.yaml.document import StrictModel, refuse
 from labctl.evaluation.endpoints.base import Message
 from labctl.evaluation.question import Question
-from labctl.records import PromptRecord
+from labctl.records.evaluation import PromptRecord
 
 Layout = Literal["raw-chatml", "chatml", "chat", "plain"]
 Pattern = Literal["step_by_step", "answer_and_verify", "letter", "letter_alone"]

@@ -30,7 +30,7 @@ from labctl.evaluation.recipe_parts import (
     StopRule,
     WrittenBudgets,
 )
-from labctl.records import EvaluationRecord
+from labctl.records.evaluation import EvaluationRecord
 
 
 class EvaluationRecipe(WrittenRecipe):

@@ -7,7 +7,7 @@ from labctl.evaluation.accuracy import Accuracy, AccuracyTable, accuracy_table
 from labctl.evaluation.differences import model_differences, sampled
 from labctl.evaluation.directory import EvaluationDirectory
 from labctl.evaluation.ending import without_checks
-from labctl.records import EvaluationEnd, EvaluationRecord
+from labctl.records.evaluation import EvaluationEnd, EvaluationRecord
 
 
 def table_of(directory: EvaluationDirectory) -> AccuracyTable:

@@ -22,26 +22,20 @@ from labctl.evaluation.limits import limits_of
 from labctl.evaluation.plan import make_plan
 from labctl.evaluation.question import Dataset
 from labctl.evaluation.recipe import EvaluationRecipe, recipe_of
-from labctl.evaluation.servers import StartedEndpoint
+from labctl.evaluation.servers.started import StartedEndpoint
 from labctl.evaluation.session import Session, spent_seconds
 from labctl.evaluation.work import Work
-from labctl.models import find_quantizer
+from labctl.models.quantizer import find_quantizer
 from labctl.models.resolve import resolve
-from labctl.records import (
-    DatasetRecord,
-    EvaluationEnd,
-    EvaluationRecord,
-    Failure,
-    ModelIdentity,
-    SamplingRecord,
-)
+from labctl.records.evaluation import DatasetRecord, EvaluationEnd, EvaluationRecord, SamplingRecord
 from labctl.records.events import Evaluation
+from labctl.records.trial import Failure, ModelIdentity
 from labctl.runs.context import lab_revision
 from labctl.runs.observer import Observer, RunSession
 from labctl.runs.record.directory import RunDirectory, new_run_id
 from labctl.runs.record.journal import Journal
 from labctl.runs.record.repository import note_in_index
-from labctl.transport import Transport
+from labctl.transport.base import Transport
 
 
 @dataclass(frozen=True)

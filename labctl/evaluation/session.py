@@ -14,10 +14,10 @@ from labctl.evaluation.grading import LiveGrader, RunningAccuracies
 from labctl.evaluation.ledger import Ledger
 from labctl.evaluation.plan import Key, Limit
 from labctl.evaluation.recipe import EvaluationRecipe
-from labctl.evaluation.servers import StartedEndpoint
+from labctl.evaluation.servers.started import StartedEndpoint
 from labctl.evaluation.work import Work
 from labctl.progress import Throughput
-from labctl.records import GenerationRecord
+from labctl.records.evaluation import GenerationRecord
 from labctl.records.events import Answers
 from labctl.runs.observer import Observer
 from labctl.units import confidence, counted

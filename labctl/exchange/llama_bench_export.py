@@ -13,8 +13,10 @@ from pathlib import Path
 from labctl.config.printed import read_json
 from labctl.engines.llama_cpp.bench_results import Row
 from labctl.errors import ConfigError
-from labctl.index import IndexedTrial
-from labctl.records import BoardFacts, ModelIdentity, TimingRecord, TrialRecord, TrialState
+from labctl.index.index import IndexedTrial
+from labctl.records.board import BoardFacts
+from labctl.records.timing import TimingRecord
+from labctl.records.trial import ModelIdentity, TrialRecord, TrialState
 from labctl.runs.record.directory import RunDirectory
 
 #: Default settings of newer and of older versions (``cmd_params_defaults``, and ``common_params``

@@ -29,22 +29,11 @@ from labctl.engines.llama_cpp.bench_reading import (
 from labctl.engines.llama_cpp.bench_results import Row
 from labctl.errors import ConfigError
 from labctl.files import host_reads, host_writes, sync_directory, write_atomic
-from labctl.index import Filter
-from labctl.records import (
-    BenchTest,
-    BoardFacts,
-    Execution,
-    Measure,
-    ModelIdentity,
-    Origin,
-    PlanRecord,
-    RunEnd,
-    RunRecord,
-    TimingRecord,
-    TrialRecord,
-    TrialState,
-    Workload,
-)
+from labctl.index.filters import Filter
+from labctl.records.board import BoardFacts, Execution
+from labctl.records.run import Origin, PlanRecord, RunEnd, RunRecord
+from labctl.records.timing import BenchTest, Measure, TimingRecord
+from labctl.records.trial import ModelIdentity, TrialRecord, TrialState, Workload
 from labctl.runs.record.directory import LINES, RECORD, RunDirectory, importing
 from labctl.runs.record.repository import RunRepository
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 
 from labctl.evaluation.accuracy import Accuracy, AccuracyTable
 from labctl.evaluation.budgets import can_cut, cut
-from labctl.evaluation.datasets import KeptQuestions
+from labctl.evaluation.datasets.kept import KeptQuestions
 from labctl.evaluation.prompts import Prompt, render
 from labctl.evaluation.question import Question
-from labctl.records import EvaluationRecord, GenerationRecord, GradeRecord
+from labctl.records.evaluation import EvaluationRecord, GenerationRecord, GradeRecord
 
 Document = dict[str, object]
 #: Placeholder for an answer that was not found, as in its filters.

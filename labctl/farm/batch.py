@@ -20,9 +20,10 @@ from labctl.farm.run_content import RunContent
 from labctl.files import host_reads, host_writes, locked, write_atomic
 from labctl.runs.planning.time_limits import longest_seconds
 from labctl.runs.record.directory import new_run_id
-from labctl.state import LabState, NewJob, lab_state, this_user
+from labctl.state.events import this_user
 from labctl.state.groups import GroupJob, NewGroup
-from labctl.state.job import new_job_id
+from labctl.state.job import NewJob, new_job_id
+from labctl.state.state import LabState, lab_state
 
 FOLDER = "batches"
 _PLAN, _RESULTS, _LOCK = "batch.json", "results.json", "lock"

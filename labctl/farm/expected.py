@@ -9,7 +9,7 @@ from labctl.config.lab import LabFile
 from labctl.config.recipe import Recipe
 from labctl.config.target import load_target
 from labctl.errors import ConfigError
-from labctl.index import Filter
+from labctl.index.filters import Filter
 from labctl.performance.prediction import board_rates
 from labctl.progress import silent
 from labctl.runs.inputs.prepare import recipe_files

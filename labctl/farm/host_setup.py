@@ -3,22 +3,22 @@
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from labctl.build import BuildRequest
 from labctl.build.artifact import builds_stamp
+from labctl.build.plan import BuildRequest
 from labctl.config.lab import LabFile
 from labctl.config.target import load_target
 from labctl.deploy.plan import agent_artifact
 from labctl.errors import ConfigError, LabctlError, lack_of_host
-from labctl.farm.health import require_health
+from labctl.farm.health.checking import require_health
 from labctl.farm.queue_engine import QueueEngine
 from labctl.farm.queue_ledger import QueueLedger
 from labctl.farm.reach import host_reach
 from labctl.farm.run_executor import Connect, RunExecutor
 from labctl.farm.store import lab_store
 from labctl.farm.worker import Worker
-from labctl.models import find_quantizer
+from labctl.models.quantizer import find_quantizer
 from labctl.results.gates import CompareGates
-from labctl.state import lab_state
+from labctl.state.state import lab_state
 
 
 def host_worker(

@@ -17,7 +17,7 @@ from labctl.errors import (
 )
 
 if TYPE_CHECKING:
-    from labctl.state import Job
+    from labctl.state.job import Job
 
 
 @dataclass(frozen=True)

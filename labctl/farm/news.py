@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from labctl.farm.webhooks import LabEvent
-from labctl.state import Health, Job, LabState
 from labctl.state.events import EventKind
-from labctl.state.health import NOT_LOOKED_THROUGH
+from labctl.state.health import NOT_LOOKED_THROUGH, Health
+from labctl.state.job import Job
+from labctl.state.state import LabState
 
 #: A queue has stalled if jobs wait and nothing runs, starts or ends for this time (s).
 STUCK_SECONDS = 1800.0

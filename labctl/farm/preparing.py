@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from labctl.errors import LabctlError, lack_of_host, passes_by_itself
-from labctl.state import Job
+from labctl.state.job import Job
 
 #: Number of contents to prepare at once.
 AT_ONCE = 2

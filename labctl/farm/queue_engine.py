@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from labctl.config.lab import LabFile
-from labctl.database import patience
+from labctl.database.base import patience
 from labctl.database.postgresql import LINK, PostgresDatabase
 from labctl.errors import ConfigError, HostError, ToolMissing
 

@@ -31,8 +31,8 @@ from labctl.farm.run_archives import RunArchives, is_finished
 from labctl.farm.run_content import RunContent
 from labctl.farm.store import SharedStore
 from labctl.files import host_reads, locked
-from labctl.models import are_ready, find_quantizer
-from labctl.models.expected import origin
+from labctl.models.expected import are_ready, origin
+from labctl.models.quantizer import find_quantizer
 from labctl.progress import silent
 from labctl.retry import retry_infra
 from labctl.runs.inputs.prepare import recipe_files
@@ -40,7 +40,8 @@ from labctl.runs.inputs.programs import derives_models
 from labctl.runs.record.directory import ORIGIN, RUN, RunDirectory, all_directories
 from labctl.runs.record.repository import RunRepository
 from labctl.runs.record.trash import move_to_trash
-from labctl.state import Job, LabState
+from labctl.state.job import Job
+from labctl.state.state import LabState
 from labctl.state.uses import QUEUED_KINDS
 
 #: Time (s) to wait for an unreachable shared store or database.

@@ -12,7 +12,7 @@ from labctl.config.lab import Board, LabFile
 from labctl.errors import BoardBusy, HostError, LabctlError, LinkError
 from labctl.runs.board.lab_lease import BoardUse
 from labctl.runs.board.session import hold_board
-from labctl.transport import Transport
+from labctl.transport.base import Transport
 
 #: A board that was reached is not contacted again within this time (s).
 LATELY_SECONDS = 60.0

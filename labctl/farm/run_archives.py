@@ -17,7 +17,7 @@ from labctl.farm.store import SharedStore, lab_store
 from labctl.files import host_writes, scratch, write_atomic
 from labctl.runs.record.directory import FETCHED, LOCK, RunDirectory, all_directories, is_run_id
 from labctl.runs.record.repository import run_elsewhere
-from labctl.state import LabState, lab_state
+from labctl.state.state import LabState, lab_state
 
 _MOST_BYTES = 64 << 30
 _NOT_SENT = (LOCK, FETCHED)

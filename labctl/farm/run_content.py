@@ -12,13 +12,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from labctl.build import Manifest
 from labctl.build.installation import manifest_with, version_of
+from labctl.build.manifest import Manifest
 from labctl.config.recipe import Recipe
 from labctl.config.yaml.document import Document
 from labctl.errors import ConfigError
 from labctl.files import cached_sha256
-from labctl.records import NightPart
+from labctl.records.run import NightPart
 from labctl.runs.inputs.prepare import recipe_files
 
 

@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from labctl.build import BuildRequest
+from labctl.build.plan import BuildRequest
 from labctl.config.lab import Board, LabFile
-from labctl.database import patience
+from labctl.database.base import patience
 from labctl.errors import Blame, BoardBusy, ConfigError, ExitStatus, LabctlError
 from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.run_content import RunContent
@@ -26,7 +26,7 @@ from labctl.runs.record.under_way import last_board
 from labctl.runs.resume import ResumeRequest, resume
 from labctl.runs.run import RunRequest, run_recipe
 from labctl.runs.runner import Outcome
-from labctl.transport import Transport
+from labctl.transport.base import Transport
 
 Connect = Callable[[Board], Transport]
 

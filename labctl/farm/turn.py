@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from labctl import interrupts
-from labctl.database import patience
+from labctl.database.base import patience
 from labctl.errors import (
     BoardBusy,
     BoardOutOfService,
@@ -23,10 +23,10 @@ from labctl.errors import (
 )
 from labctl.runs.record.directory import RunDirectory, run_directories
 from labctl.runs.record.under_way import last_board
-from labctl.state import Job, LabState, NewJob, StateLease
 from labctl.state.attempts import LEFT
-from labctl.state.job import claimed_by, worker_name
-from labctl.state.leases import busy, steady_seconds
+from labctl.state.job import Job, NewJob, claimed_by, worker_name
+from labctl.state.leases import StateLease, busy, steady_seconds
+from labctl.state.state import LabState
 
 LOOK_SECONDS = 2.0
 #: A board that refused is retried after this time (s): a holder from outside this lab is seen only

@@ -22,27 +22,22 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from labctl.board import StoredObject
+from labctl.board.store import StoredObject
 from labctl.checked import listed
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe
 from labctl.errors import BoardBusy, ConfigError, JobError, LabctlError, LeaseLost
 from labctl.farm.health.checking import check
 from labctl.files import host_reads, host_writes
-from labctl.records import BoardFacts, Execution
+from labctl.records.board import BoardFacts, Execution
 from labctl.records.events import AnyEvent, Contact
 from labctl.removal import remove_tree
-from labctl.runs import (
-    BoardSession,
-    BoardUse,
-    Observer,
-    Outcome,
-    RunRequest,
-    hold_board,
-    run_recipe,
-)
+from labctl.runs.board.lab_lease import BoardUse
+from labctl.runs.board.session import BoardSession, hold_board
 from labctl.runs.inputs.untrusted_recipe import Workspace, check_board, with_paths
-from labctl.state import LabState, lab_state
+from labctl.runs.observer import Observer
+from labctl.runs.run import RunRequest, run_recipe
+from labctl.runs.runner import Outcome
 from labctl.state.health import (
     BY_PEOPLE,
     NOT_LOOKED_THROUGH,
@@ -50,7 +45,8 @@ from labctl.state.health import (
     Health,
     untrusted_use,
 )
-from labctl.transport import Transport
+from labctl.state.state import LabState, lab_state
+from labctl.transport.base import Transport
 
 FOLDER = "untrusted"
 #: A folder without a job may belong to a job that is being submitted, for this time (s).
@@ -123,7 +119,7 @@ _BY = "labctl run --untrusted"
 def run_untrusted(request: RunRequest, connect: Connect, observer: Observer) -> Outcome:
     """Run an untrusted recipe on a board that is marked for it, and inspect the board.
 
-    Raises what :func:`labctl.runs.run_recipe` raises; ConfigError for a board that takes no
+    Raises what :func:`labctl.runs.run.run_recipe` raises; ConfigError for a board that takes no
     untrusted recipes and for an emulated board, whose programs run on a host; JobError if the
     recipe changed the board.
     """
@@ -248,7 +244,7 @@ class _Look:
         """Send a new agent to the board, end all processes of jobs there, and hash its store.
 
         Returns the files that were changed or are missing; changed ones are removed. Raises what
-        :func:`labctl.runs.hold_board` raises, LinkError, BoardError.
+        :func:`labctl.runs.board.session.hold_board` raises, LinkError, BoardError.
         """
         board, lab = self.board, self.lab
         with self.connect(board) as transport, hold_board(board, transport, lab, self.use) as held:

@@ -16,8 +16,7 @@ from functools import cached_property, partial
 from queue import Empty, SimpleQueue
 
 from labctl import interrupts
-from labctl.database import DamagedDatabase, patience
-from labctl.database.base import UnwritableDatabase
+from labctl.database.base import DamagedDatabase, UnwritableDatabase, patience
 from labctl.errors import Blame, ExitStatus, HostError, InfraError, LabctlError, LeaseLost
 from labctl.farm.host_lacks import HostLacks
 from labctl.farm.interrupts import on_interrupt, raise_first
@@ -25,11 +24,11 @@ from labctl.farm.job import Executor, FarmJob, JobResult
 from labctl.farm.preparing import Inputs, Preparing
 from labctl.farm.queue_engine import QueueEngine
 from labctl.retry import retry_infra
-from labctl.state import Job, LabState
 from labctl.state.health import BoardHealth
-from labctl.state.job import worker_name
+from labctl.state.job import Job, worker_name
 from labctl.state.job_order import Suits, in_order
 from labctl.state.leases import steady_seconds
+from labctl.state.state import LabState
 from labctl.state.uses import QUEUED_KINDS, UseKind
 from labctl.state.waiting import Waiting
 

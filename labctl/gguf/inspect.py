@@ -11,7 +11,7 @@ from labctl.errors import ConfigError, printable
 from labctl.files import cached_sha256, open_whole
 from labctl.gguf.header import Header, Skipped, Tensor, Value, read_beginning, read_header
 from labctl.progress import BytesDone
-from labctl.records import ModelIdentity, TensorMix
+from labctl.records.trial import ModelIdentity, TensorMix
 
 _EMBEDDING = "token_embd.weight"
 _OUTPUT = "output.weight"

@@ -5,20 +5,11 @@ from datetime import UTC, datetime
 
 from labctl.errors import Blame
 from labctl.index.rows import Entry, ModelRow, RunRow, TrialRow, moment, verdict_of
-from labctl.records import (
-    Annotations,
-    ArtifactIdentity,
-    EvaluationEnd,
-    EvaluationRecord,
-    Execution,
-    ModelIdentity,
-    Origin,
-    RunEnd,
-    RunRecord,
-    ServingRecord,
-    TrialRecord,
-    TrialState,
-)
+from labctl.records.board import Execution
+from labctl.records.evaluation import EvaluationEnd, EvaluationRecord
+from labctl.records.run import Annotations, ArtifactIdentity, Origin, RunEnd, RunRecord
+from labctl.records.serving import ServingRecord
+from labctl.records.trial import ModelIdentity, TrialRecord, TrialState
 from labctl.results.summary import estimate_of, good_trials, token_time
 
 #: The first part of a run id: ``<UTC time>-<recipe>-<short id>``.

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from labctl.database import DamagedDatabase, Database
+from labctl.database.base import DamagedDatabase, Database
 from labctl.errors import ConfigError
 from labctl.index.filters import (
     KINDS,

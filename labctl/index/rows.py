@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeAlias, get_type_hints
 
 from labctl.errors import Blame
-from labctl.records import RunEnd
+from labctl.records.run import RunEnd
 
 #: Version of the tables. Another one is not an error: tables are made again from the run
 #: directories.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from labctl.config.models import DerivedModel
 from labctl.files import cache_dir, cached_sha256
-from labctl.records import ModelIdentity
+from labctl.records.trial import ModelIdentity
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from labctl.models.cache import Derivation, ModelFile
 from labctl.models.quantizer import FindQuantizer
 from labctl.process import Completed, run_streaming
 from labctl.progress import Progress
-from labctl.records import ModelIdentity
+from labctl.records.trial import ModelIdentity
 
 #: An 8B model behind an emulator takes hours.
 _QUANTIZE_SECONDS = 12 * 3600.0

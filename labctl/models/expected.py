@@ -14,8 +14,8 @@ from pathlib import Path
 from labctl.config.models import CATALOGUE_FILE, ModelSource
 from labctl.errors import ConfigError, HostError
 from labctl.files import is_hash_remembered
-from labctl.gguf import GoesOn, identify, identify_beginning, is_gguf
-from labctl.gguf.inspect import inspect
+from labctl.gguf.header import GoesOn
+from labctl.gguf.inspect import identify, identify_beginning, inspect, is_gguf
 from labctl.http import Unreachable
 from labctl.models import hub, pypi
 from labctl.models.cache import Derivation, ModelFile
@@ -29,7 +29,7 @@ from labctl.models.lock import LockedModel, ModelsLock, reference, state_of
 from labctl.models.quantizer import FindQuantizer
 from labctl.models.resolve import lab_models, resolve
 from labctl.progress import Progress
-from labctl.records import ModelIdentity, TensorMix
+from labctl.records.trial import ModelIdentity, TensorMix
 from labctl.retry import retry_infra
 
 #: Bytes to request for a whole header: vocabularies are up to 10 MB.

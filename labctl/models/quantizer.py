@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
-from labctl.build import Artifact, list_artifacts
+from labctl.build.artifact import Artifact, list_artifacts
 from labctl.config.target import load_target
 from labctl.errors import ConfigError, ToolMissing
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from labctl.checked import unknown
 from labctl.config.models import DerivedModel, HubModel, ModelSource, load_catalogue
 from labctl.errors import ConfigError
-from labctl.gguf import identify, identify_file, is_gguf
-from labctl.gguf.inspect import inspect
+from labctl.gguf.inspect import identify, identify_file, inspect, is_gguf
 from labctl.models import hub, pypi
 from labctl.models.cache import Derivation, ModelFile, cached
 from labctl.models.derive import derive, requantized_from
@@ -16,7 +15,7 @@ from labctl.models.download import fetch_file
 from labctl.models.lock import LockedModel, ModelsLock, hub_reference, reference, state_of
 from labctl.models.quantizer import FindQuantizer
 from labctl.progress import Progress, silent
-from labctl.records import ModelIdentity
+from labctl.records.trial import ModelIdentity
 
 
 def resolve(

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from labctl.performance.prediction import NEAR, ModelWorkload, Rate, Rates
-from labctl.records import BoardFacts, Execution, TelemetrySummary, TimingRecord, TrialBound
+from labctl.records.board import BoardFacts, Execution
+from labctl.records.timing import TimingRecord
+from labctl.records.trial import TelemetrySummary, TrialBound
 from labctl.results.telemetry import LOUD, RECLAIMING, STOLEN
-from labctl.stats import UNSURE, surely_fits
+from labctl.stats.roofline import UNSURE, surely_fits
 from labctl.units import size
 
 #: Nothing is faster than its bound: above this, the bound's rate is too low, not just noisy.

@@ -9,11 +9,12 @@ from pathlib import Path
 
 from labctl.board.probe_files import last_probes
 from labctl.config.target import Expectations, Target
-from labctl.engines import MemoryNeed, TokenCounts
-from labctl.records import BoardFacts, BoardProbe, Execution, ModelIdentity, Workload
-from labctl.records.probe import ReadPattern
+from labctl.engines.base import MemoryNeed, TokenCounts
+from labctl.records.board import BoardFacts, Execution
+from labctl.records.probe import BoardProbe, ReadPattern
+from labctl.records.trial import ModelIdentity, Workload
 from labctl.results.telemetry import LOUD
-from labctl.stats import Prediction, experts_read, predict
+from labctl.stats.roofline import Prediction, experts_read, predict
 from labctl.units import size
 
 #: A trial slower than this share of a bound is not limited by it. Trials limited by DRAM reach 70

@@ -46,7 +46,7 @@ class Record(FailFastModel, InterruptibleModel):
 
 
 class FileRecord(Record):
-    """A record that is a file, or a line of one. :func:`labctl.records.read_record` reads it."""
+    """A record that is a file, or a line of one; :func:`read_record` reads it."""
 
     schema_version: Literal[2] = SCHEMA_VERSION
 

@@ -8,9 +8,10 @@ from rich.markup import escape
 from labctl.evaluation.accuracy import Accuracy, AccuracyTable, Disagreement
 from labctl.evaluation.budgets import CHECKED_QUESTIONS
 from labctl.evaluation.differences import model_differences, sampled
-from labctl.records import EvaluationEnd, EvaluationRecord, Execution
+from labctl.records.board import Execution
+from labctl.records.evaluation import EvaluationEnd, EvaluationRecord
 from labctl.report.details import plain, print_lines, print_table
-from labctl.stats import median
+from labctl.stats.describe import median
 from labctl.units import counted, digits
 
 _HEADINGS = (

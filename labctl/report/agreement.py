@@ -7,7 +7,7 @@ from rich.console import Console
 
 from labctl.evaluation.agreement import Agreement, Difference, Served
 from labctl.report.details import plain, print_lines, print_table
-from labctl.stats import Interval
+from labctl.stats.intervals import Interval
 from labctl.units import counted
 
 _GAPS = ("grader", ">limit", ">first", ">second", ">second less first (95 %)")

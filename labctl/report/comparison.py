@@ -6,9 +6,9 @@ from typing import Any
 
 from rich.console import Console
 
-from labctl.compare import Comparison, Row, Verdict
+from labctl.compare.comparison import Comparison, Row, Verdict
 from labctl.compare.words import change, percent, ratio_text
-from labctl.records import Execution
+from labctl.records.board import Execution
 from labctl.report.details import plain, print_lines, print_table
 from labctl.results.comparability import REVISION
 from labctl.results.summary import ESTIMATE

@@ -13,7 +13,8 @@ from rich.table import Table
 
 from labctl.errors import printable_line
 from labctl.performance.bottleneck import NAMES
-from labctl.records import NOT_JUDGED, RunRecord, TrialRecord
+from labctl.records.run import RunRecord
+from labctl.records.trial import NOT_JUDGED, TrialRecord
 from labctl.results.comparability import cache_class
 from labctl.results.repeats import outliers, ratio_verdict, trend_verdict, verdict
 from labctl.results.summary import (
@@ -26,7 +27,7 @@ from labctl.results.summary import (
     wanted_precision,
 )
 from labctl.results.telemetry import RECLAIMING
-from labctl.stats import median
+from labctl.stats.describe import median
 from labctl.units import counted, digits, duration, size
 
 

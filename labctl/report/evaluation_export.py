@@ -9,7 +9,7 @@ from pathlib import Path
 
 from labctl.errors import ConfigError
 from labctl.evaluation.accuracy import AccuracyTable
-from labctl.evaluation.datasets import KeptQuestions, kept_questions
+from labctl.evaluation.datasets.kept import KeptQuestions, kept_questions
 from labctl.evaluation.directory import EvaluationDirectory
 from labctl.evaluation.recipe import recipe_of
 from labctl.evaluation.results import table_of
@@ -20,7 +20,7 @@ from labctl.exchange.lm_eval_export import (
     results_document,
     task_samples,
 )
-from labctl.records import EvaluationRecord, GenerationRecord
+from labctl.records.evaluation import EvaluationRecord, GenerationRecord
 from labctl.report.trial_export import csv_cell
 from labctl.runs.record.directory import RunDirectory
 

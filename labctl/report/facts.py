@@ -8,15 +8,10 @@ from pathlib import Path
 from pydantic import BaseModel, JsonValue
 
 from labctl.errors import ConfigError
-from labctl.records import (
-    Annotations,
-    EvaluationRecord,
-    Origin,
-    RunEnd,
-    RunRecord,
-    ServingRecord,
-    TrialRecord,
-)
+from labctl.records.evaluation import EvaluationRecord
+from labctl.records.run import Annotations, Origin, RunEnd, RunRecord
+from labctl.records.serving import ServingRecord
+from labctl.records.trial import TrialRecord
 from labctl.runs.record.directory import SERVING, RunDirectory
 from labctl.runs.record.repository import RunRepository
 from labctl.units import duration, size

@@ -13,8 +13,10 @@ from pathlib import Path
 from rich.console import Console
 
 from labctl.errors import printable_line
-from labctl.records import GateRecord, RunRecord, TrialRecord
-from labctl.report.ci import CI_FORMATS, ci_text, run_suite
+from labctl.records.run import GateRecord, RunRecord
+from labctl.records.trial import TrialRecord
+from labctl.report.ci.cases import run_suite
+from labctl.report.ci.texts import CI_FORMATS, ci_text
 from labctl.report.details import detail_tables
 from labctl.report.markdown import cell, table
 from labctl.report.references import COLUMNS, HEADLINE, ReferenceRow
@@ -67,7 +69,7 @@ def result_text(
     strict: bool = False,
 ) -> str:
     """Return the result of a run as ``table``, ``wide``, ``md``, ``csv``, ``json``, ``jsonl``,
-    ``experiment``, or in a format of :data:`labctl.report.ci.CI_FORMATS`.
+    ``experiment``, or in a format of :data:`labctl.report.ci.texts.CI_FORMATS`.
 
     ``wide`` is the table with all columns, as Markdown is. ``references`` are published figures,
     which tables, Markdown and JSON show apart from the run's own. CSV has a line for each variant:

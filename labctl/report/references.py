@@ -8,7 +8,8 @@ from labctl.checked import unknown
 from labctl.config.lab import find_lab_root
 from labctl.config.references import Reference, known_references
 from labctl.errors import ConfigError
-from labctl.records import EvaluationRecord, RunRecord
+from labctl.records.evaluation import EvaluationRecord
+from labctl.records.run import RunRecord
 from labctl.units import digits, duration
 
 #: Stands for all references that are known.

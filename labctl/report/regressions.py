@@ -8,8 +8,8 @@ from labctl.compare.figures import Figure
 from labctl.compare.regressions import Change, ChangeStatus, Judged, is_long_enough
 from labctl.compare.series import NIGHT_ESTIMATE, Night, Series, Unmeasured
 from labctl.compare.words import percent, ratio_words
-from labctl.records import Execution
-from labctl.stats import median
+from labctl.records.board import Execution
+from labctl.stats.describe import median
 from labctl.stats.steps import FALSE_EACH_MORNING, FALSE_ONCE, LEAST_SERIES
 from labctl.units import counted, digits, duration
 

@@ -18,7 +18,9 @@ from labctl.evaluation.serving.results import (
     knee_sentence,
     notes,
 )
-from labctl.records import Execution, GateRecord, LatencyLimits, RunEnd, StageRecord
+from labctl.records.board import Execution
+from labctl.records.run import GateRecord, RunEnd
+from labctl.records.serving import LatencyLimits, StageRecord
 from labctl.report.details import plain, print_lines, print_table
 from labctl.report.trial_export import csv_cell
 from labctl.units import digits, duration

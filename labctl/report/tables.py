@@ -7,15 +7,10 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 
 from labctl.errors import printable_line
-from labctl.records import (
-    NOT_JUDGED,
-    Execution,
-    GateRecord,
-    ModelIdentity,
-    RunRecord,
-    TimingRecord,
-    TrialRecord,
-)
+from labctl.records.board import Execution
+from labctl.records.run import GateRecord, RunRecord
+from labctl.records.timing import TimingRecord
+from labctl.records.trial import NOT_JUDGED, ModelIdentity, TrialRecord
 from labctl.report.details import detail_tables, plain, print_lines, print_table, reasons
 from labctl.report.references import COLUMNS, HEADLINE, ReferenceRow
 from labctl.results.repeats import vague
@@ -28,7 +23,7 @@ from labctl.results.summary import (
     wanted_precision,
 )
 from labctl.results.timing_checks import single_gaps
-from labctl.stats import median
+from labctl.stats.describe import median
 from labctl.units import confidence, digits, duration, plus_minus, ranges, size
 
 _NOT_A_BOARD = {

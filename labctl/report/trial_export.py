@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 
-from labctl.index import IndexedTrial, TrialRow
+from labctl.index.index import IndexedTrial
+from labctl.index.rows import TrialRow
 
 #: Facts of the run that a trial's row has too.
 OF_RUN = (

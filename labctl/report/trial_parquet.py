@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from labctl.errors import ConfigError
-from labctl.index import IndexedTrial, RunRow, TrialRow
-from labctl.index.rows import columns, parameter_text
+from labctl.index.index import IndexedTrial
+from labctl.index.rows import RunRow, TrialRow, columns, parameter_text
 from labctl.report.trial_export import NESTED, OF_RUN, trial_document
 
 if TYPE_CHECKING:

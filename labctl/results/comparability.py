@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 from pydantic import JsonValue
 
-from labctl.records import BoardState, ClockState, TelemetrySummary
+from labctl.records.telemetry import BoardState, ClockState
+from labctl.records.trial import TelemetrySummary
 
 #: Source of the build. Comparisons over time and of two builds leave it out: they show the effect
 #: of a change of the source. How it was built (``build_spec``) is not part of it.

@@ -5,7 +5,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from labctl.checked import did_you_mean, listed
 from labctl.config.recipe import Gate, Recipe
 from labctl.config.recipe_parts import Scalar
-from labctl.records import Execution, GateRecord, RunRecord, TrialRecord
+from labctl.records.board import Execution
+from labctl.records.run import GateRecord, RunRecord
+from labctl.records.trial import TrialRecord
 from labctl.results.summary import ESTIMATE, VariantSummary
 from labctl.units import digits
 

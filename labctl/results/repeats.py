@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from labctl.config.recipe import Precision
-from labctl.records import TelemetrySummary, TrialRecord
+from labctl.records.trial import TelemetrySummary, TrialRecord
 from labctl.results.gates import METRICS
 from labctl.results.summary import (
     Estimate,
@@ -17,7 +17,8 @@ from labctl.results.summary import (
     summarise,
     token_time,
 )
-from labctl.stats import STOPPING_COST, Interval, find_trend, mad, median
+from labctl.stats.describe import find_trend, mad, median
+from labctl.stats.intervals import STOPPING_COST, Interval
 from labctl.units import confidence, digits
 
 #: B. Iglewicz and D. Hoaglin (1993): more than 3.5 robust standard deviations from the median.

@@ -8,23 +8,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from labctl.config.recipe import Precision
-from labctl.records import (
-    JobStatus,
-    ModelIdentity,
-    RunRecord,
-    TimingRecord,
-    TrialRecord,
-    TrialState,
-)
-from labctl.stats import (
-    Interval,
-    Repeat,
-    geometric_interval,
-    geometric_mean,
-    median,
-    percentile,
-    within_run,
-)
+from labctl.records.run import RunRecord
+from labctl.records.timing import TimingRecord
+from labctl.records.trial import JobStatus, ModelIdentity, TrialRecord, TrialState
+from labctl.stats.describe import geometric_mean, median, percentile
+from labctl.stats.intervals import Interval, geometric_interval
+from labctl.stats.log_ratio import Repeat, within_run
 
 #: Confidence of intervals where the recipe asks for none.
 LEVEL = 0.95

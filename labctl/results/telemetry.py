@@ -7,17 +7,10 @@ from itertools import groupby
 from pathlib import Path
 
 from labctl.files import host_reads
-from labctl.records import (
-    NOT_JUDGED,
-    BoardFacts,
-    Check,
-    Execution,
-    JobStatus,
-    TelemetrySample,
-    TelemetrySummary,
-    TimingRecord,
-    named_zones,
-)
+from labctl.records.board import BoardFacts, Execution
+from labctl.records.telemetry import TelemetrySample, named_zones
+from labctl.records.timing import TimingRecord
+from labctl.records.trial import NOT_JUDGED, Check, JobStatus, TelemetrySummary
 from labctl.results.timing_checks import quarters, single_gaps
 from labctl.units import duration, size
 

@@ -9,16 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from labctl.records import (
-    NOT_JUDGED,
-    BoardFacts,
-    Check,
-    Execution,
-    JobStatus,
-    TimingRecord,
-)
-from labctl.records.timing import TokenClock
-from labctl.stats import MAD_TO_SIGMA, median
+from labctl.records.board import BoardFacts, Execution
+from labctl.records.timing import TimingRecord, TokenClock
+from labctl.records.trial import NOT_JUDGED, Check, JobStatus
+from labctl.stats.describe import MAD_TO_SIGMA, median
 from labctl.units import duration
 
 #: Tolerated share of the time from first to last token, or of the 99th percentile of its gaps.

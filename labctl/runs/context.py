@@ -17,19 +17,15 @@ from typing import TypeVar
 
 from pydantic import JsonValue
 
-from labctl.board import LINK_LOSSES, BoardAgent, JobState
+from labctl.board.agent import LINK_LOSSES, BoardAgent
+from labctl.board.job import JobState
 from labctl.board.meter import Meter
 from labctl.build.source import run_git
 from labctl.errors import BoardRebooted, InfraError, SurvivingProcess
 from labctl.files import work_trees
-from labctl.records import (
-    ArtifactIdentity,
-    BoardFacts,
-    NightPart,
-    PlanRecord,
-    RunRecord,
-    TrialLimit,
-)
+from labctl.records.board import BoardFacts
+from labctl.records.run import ArtifactIdentity, NightPart, PlanRecord, RunRecord
+from labctl.records.trial import TrialLimit
 from labctl.results.gates import CompareGates
 from labctl.retry import RETRY_SECONDS, retry_infra
 from labctl.runs.board.conditions import BoardConditions
@@ -43,7 +39,7 @@ from labctl.runs.planning.time_limits import RunClock
 from labctl.runs.planning.trials import Plan, PlannedTrial
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.journal import Attempt, Journal
-from labctl.transport import remote_words
+from labctl.transport.base import remote_words
 
 #: Reading it takes longer than planning a run.
 _installed_version = functools.cache(importlib.metadata.version)

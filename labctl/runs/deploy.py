@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from labctl import interrupts
-from labctl.board import BoardAgent, Pruner
-from labctl.board.prune import knows_leases
+from labctl.board.agent import BoardAgent
+from labctl.board.prune import Pruner, knows_leases
 from labctl.config.lab import Board, LabFile
-from labctl.deploy import DeployOptions, Object, Sources, Stopwatch, refuse
-from labctl.deploy.plan import agents_in
+from labctl.deploy.plan import Object, agents_in, refuse
+from labctl.deploy.send import DeployOptions, Sources, Stopwatch
 from labctl.errors import BoardBusy, BoardNoSpace, HostError, InfraError, LabctlError
 from labctl.progress import Pace, Throughput
 from labctl.retry import wait_until
@@ -25,7 +25,7 @@ from labctl.runs.board.lab_lease import BoardUse
 from labctl.runs.board.own_tokens import is_own_token
 from labctl.runs.board.session import BoardSession, hold_board
 from labctl.runs.inputs.deploy_inputs import Wanted
-from labctl.transport import Transport
+from labctl.transport.base import Transport
 
 #: Between two looks whether a board is free. While another labctl of this host has it, nothing
 #: reaches the board; while one of another host has it, a look asks for the board's facts and lease.

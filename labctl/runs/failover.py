@@ -10,7 +10,7 @@ from labctl.runs.record.under_way import last_board
 from labctl.runs.resume import ResumeRequest, resume_recorded
 from labctl.runs.run import RunRequest, run_recorded
 from labctl.runs.runner import Judge, Outcome, usual_status
-from labctl.transport import Transport
+from labctl.transport.base import Transport
 
 
 def run_with_failover(
@@ -23,8 +23,9 @@ def run_with_failover(
     """Run a recipe; when link or board break it off, go on on each of the others in turn.
 
     The run's last event has the exit status that ``judge`` gives it.
-    Raises what :func:`labctl.runs.run_recipe` raises, of several boards that broke the last one's
-    error, and ConfigError for one of another target, or that the run ended with on one of them.
+    Raises what :func:`labctl.runs.run.run_recipe` raises, of several boards that broke the last
+    one's error, and ConfigError for one of another target, or that the run ended with on one of
+    them.
     """
     for other in others:
         if other.target != request.board.target:

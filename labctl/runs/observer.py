@@ -12,13 +12,15 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
 
-from labctl.board import JobProgress, JobState, Started
+from labctl.board.job import JobProgress, JobState, Started
 from labctl.config.lab import Board
-from labctl.engines import Engine, EngineParameters, Seen
+from labctl.engines.base import Engine, EngineParameters
+from labctl.engines.progress import Seen
 from labctl.errors import ExitStatus, InfraError, LabctlError
 from labctl.progress import Throughput
-from labctl.records import Execution, Failure, TrialRecord, TrialState
+from labctl.records.board import Execution
 from labctl.records.events import AnyEvent, Contact, Deploy, End, Fetch, Loss, Note, Progress, Trial
+from labctl.records.trial import Failure, TrialRecord, TrialState
 from labctl.results.summary import token_time
 from labctl.runs.planning.trials import PlannedTrial
 from labctl.runs.record.directory import RunDirectory

@@ -11,7 +11,8 @@ from labctl.config.target import load_target
 from labctl.deploy.plan import check_machine
 from labctl.errors import ConfigError
 from labctl.performance.prediction import board_rates, rates_of
-from labctl.records import BoardFacts, CpuFacts, Execution, TrialPrediction
+from labctl.records.board import BoardFacts, CpuFacts, Execution
+from labctl.records.trial import TrialPrediction
 from labctl.runs.board.lab_lease import BoardUse
 from labctl.runs.board.session import hold_board
 from labctl.runs.inputs.prepare import Prepared, prepare, recipe_files
@@ -30,7 +31,7 @@ from labctl.runs.record.history import (
 )
 from labctl.runs.record.repository import RunRepository
 from labctl.runs.run import RunRequest
-from labctl.transport import Transport
+from labctl.transport.base import Transport
 from labctl.units import duration, size
 
 #: Stands for what only a real board could tell.
@@ -152,7 +153,7 @@ def preview_run(
 
     The board is asked what it is only where it was never seen, or when one is to ``ask``. Raises
     ConfigError when even the least amount does not fit into ``max_time``, and as
-    :func:`labctl.runs.run_recipe`.
+    :func:`labctl.runs.run.run_recipe`.
     """
     recipe, board, root = request.recipe, request.board, request.lab.root
     prepared = prepare(recipe, board, root, observer.step)
@@ -192,7 +193,7 @@ def preview_expected(
 
     Needs no program, and makes no model. Of ``memory_bytes`` the system's own use is taken off,
     if the target says it. Raises ConfigError when nothing is expected of the target, and as
-    :func:`labctl.models.expect`.
+    :func:`labctl.models.expected.expect`.
     """
     target = load_target(recipe.target, lab_root)
     expected = target.expectations

@@ -10,7 +10,9 @@ from labctl.board.probe_files import compare_probes, last_probes, save_probe
 from labctl.config.lab import Board, LabFile
 from labctl.errors import ConfigError, JobError, LabctlError
 from labctl.performance.prediction import NEAR
-from labctl.records import BoardProbe, Execution, named_zones
+from labctl.records.board import Execution
+from labctl.records.probe import BoardProbe
+from labctl.records.telemetry import named_zones
 from labctl.results.telemetry import LOUD
 from labctl.runs.board.compute_benchmark import benchmark_files, compute_rate
 from labctl.runs.board.deploy_preview import take_and_send
@@ -18,7 +20,7 @@ from labctl.runs.board.lab_lease import BoardUse
 from labctl.runs.board.opening import ReadyBoard, WayToBoard
 from labctl.runs.board.state_changes import BoardChanges
 from labctl.runs.observer import Observer
-from labctl.transport import Transport
+from labctl.transport.base import Transport
 from labctl.units import size
 
 #: A buffer that is smaller than this number of caches is partly read from them.

@@ -18,11 +18,14 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from labctl.board.probe_files import latest_probe
-from labctl.build import BuildRequest
+from labctl.build.plan import BuildRequest
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe
 from labctl.errors import Blame, BoardError, ConfigError, LeaseLost
-from labctl.records import SCHEMA_VERSION, BoardFacts, Execution, PlanRecord, RunRecord, TrialRecord
+from labctl.records.base import SCHEMA_VERSION
+from labctl.records.board import BoardFacts, Execution
+from labctl.records.run import PlanRecord, RunRecord
+from labctl.records.trial import TrialRecord
 from labctl.results.gates import CompareGates, leave_open
 from labctl.runs.board.deploy_preview import send_observed, take_and_send
 from labctl.runs.board.lab_lease import BoardUse
@@ -38,7 +41,7 @@ from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.journal import Attempt, Journal
 from labctl.runs.runner import Judge, Outcome, remaining, run_trials, usual_status
 from labctl.runs.trial.energy import working_meter
-from labctl.transport import Transport
+from labctl.transport.base import Transport
 from labctl.units import size
 
 #: Two boards of one kind are this far apart at most, and so are two probes of one of them.
@@ -161,8 +164,8 @@ def resume_recorded(
     """Finish a run that did not come to its end; its events go on from the board's answer.
 
     Raises ConfigError when it did, or when programs, models, prompt or board are not what they
-    were; otherwise as :func:`labctl.runs.run_recipe`. The recipe is the run's own: a change of the
-    file it came from is a matter of the next run.
+    were; otherwise as :func:`labctl.runs.run.run_recipe`. The recipe is the run's own: a change of
+    the file it came from is a matter of the next run.
     """
     directory, board, lab = request.directory, request.board, request.lab
     run, plan = directory.run(), directory.plan()

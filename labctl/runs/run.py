@@ -5,10 +5,11 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
-from labctl.build import BuildRequest
+from labctl.build.plan import BuildRequest
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe
-from labctl.records import BoardFacts, NightPart
+from labctl.records.board import BoardFacts
+from labctl.records.run import NightPart
 from labctl.results.gates import CompareGates, leave_open
 from labctl.runs.board.deploy_preview import take_and_send
 from labctl.runs.board.lab_lease import BoardUse
@@ -25,7 +26,7 @@ from labctl.runs.record.journal import Journal
 from labctl.runs.runner import Judge, Outcome, run_trials, usual_status
 from labctl.runs.trial.energy import working_meter
 from labctl.state.uses import UseKind
-from labctl.transport import Transport
+from labctl.transport.base import Transport
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ from labctl.errors import (
     ProgramTimeout,
     SurvivingProcess,
 )
-from labctl.records import Failure, GateRecord, RunEnd, RunRecord, TrialRecord, TrialState
+from labctl.records.run import GateRecord, RunEnd, RunRecord
+from labctl.records.trial import Failure, TrialRecord, TrialState
 from labctl.results.gates import judge
 from labctl.results.repeats import is_enough
 from labctl.results.summary import summarise

@@ -57,7 +57,7 @@ WORKING = (Health.GOOD, Health.UNKNOWN)
 #: Set by people, and ended by people alone.
 BY_PEOPLE = (Health.MAINTENANCE, Health.RETIRED)
 NEVER_CHECKED = "no health check yet"
-#: Contact of a board that answered, as in :func:`labctl.transport.board_state`.
+#: Contact of a board that answered, as in :func:`labctl.transport.readiness.board_state`.
 ANSWERED = "connected"
 #: Interval (s) at which an unchanged result of contacts is recorded again.
 _CONTACT_SECONDS = 60.0
@@ -85,7 +85,7 @@ class BoardHealth:
     #: Time from which a check is requested, and the reason.
     check_wanted_at: float | None = None
     check_wanted_for: str | None = None
-    #: Result of the last contact, a word of :func:`labctl.transport.board_state`, and its time.
+    #: Result of the last contact, a word of :func:`labctl.transport.readiness.board_state`.
     contact: str | None = None
     contact_at: float | None = None
     #: Why its row cannot be read; no job of a user then runs on the board. None: it can.

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from labctl.config.lab import LabFile
 from labctl.config.shared_limits import SharedLimits
-from labctl.database import DamagedDatabase, Database, Schema, SqliteDatabase, lab_database
-from labctl.database.base import Ask, Row, together
+from labctl.database.base import Ask, DamagedDatabase, Database, Row, Schema, lab_database, together
+from labctl.database.sqlite import SqliteDatabase
 from labctl.errors import ConfigError, printable_line
 from labctl.files import host_reads, host_writes, publish, write_atomic
 from labctl.state.tables import SCHEMA, TABLES, read

@@ -14,8 +14,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from labctl.checked import LONGEST_LINE
-from labctl.database import Schema
-from labctl.database.base import statements
+from labctl.database.base import Schema, statements
 from labctl.errors import ConfigError, printable_line
 from labctl.state.table_sql import BASELINES, FARM
 from labctl.state.uses import RUNNERS, USE_KINDS

@@ -1,5 +1,1 @@
 """Transports: commands and bytes to and from a board."""
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -27,7 +27,7 @@ from labctl.errors import (
 from labctl.progress import BytesDone
 
 if TYPE_CHECKING:
-    from labctl.hdc import Consent
+    from labctl.hdc.host.handshake import Consent
     from labctl.transport.file_transfer import BoardHash, FileTransfer
     from labctl.transport.linked import Stream
 
@@ -181,7 +181,7 @@ class HdcFeatures(Protocol):
         """
 
     def request_reboot(self, how: Reboot = "", *, timeout: float) -> None:
-        """Ask the board to restart; :func:`labctl.transport.reboot` waits until it has."""
+        """Ask the board to restart; :func:`labctl.transport.readiness.reboot` waits for that."""
 
     def remount(self, *, timeout: float) -> str:
         """Make the board's system partitions writable; return its answer."""
@@ -258,7 +258,7 @@ class Transport(ABC):
         """Copy a local file to the absolute path ``remote`` and prove its hash there.
 
         The parent directory must exist. Not atomic: callers push to a temporary name, as
-        :func:`labctl.transport.send` does. Raises LinkError, IntegrityError, BoardNoSpace,
+        :func:`labctl.transport.copy.send` does. Raises LinkError, IntegrityError, BoardNoSpace,
         BoardPermission, ConfigError (unsafe path).
         """
         self.file_transfer(options).push(local, remote)

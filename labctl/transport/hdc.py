@@ -11,10 +11,10 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from labctl import hdc
 from labctl.checked import Endpoint, HdcKey, HostPath, InLab, is_on_loopback, split_endpoint
 from labctl.errors import AccessDenied, CommandTimeout, HostError, LinkError, NotAuthorised
-from labctl.hdc import HostLink
+from labctl.hdc.host import link as hdc
+from labctl.hdc.host.link import HostLink
 from labctl.transport.base import (
     CommandResult,
     Forwarded,
@@ -32,8 +32,8 @@ from labctl.transport.linked import LinkedTransport
 from labctl.transport.ssh.config import SshConfig
 
 if TYPE_CHECKING:  # commands that move no files do not wait for these imports
-    from labctl.hdc import HdcServer
     from labctl.hdc.keys import HostKey
+    from labctl.hdc.server_client.server import HdcServer
     from labctl.transport.hdc_files import HdcFileTransfer
     from labctl.transport.linked import Stream
 
@@ -182,7 +182,8 @@ class HdcTcpConfig(UsualConfig):
         A board that is locked is shown the host key of ``options``, else the one configured here,
         else the user's own (``~/.harmony/hdckey``), else labctl's. Raises ConfigError.
         """
-        from labctl.hdc import Consent, Session
+        from labctl.hdc.host.handshake import Consent
+        from labctl.hdc.host.session import Session
 
         host, port = address_of(self.address, "a board")
         key_file = options.key_file or (None if self.key_file is None else Path(self.key_file))
@@ -305,8 +306,8 @@ class HdcServerConfig(UsualConfig):
         A server is started when none runs; that takes time beside that of ``options``. It shows
         locked boards its own key. Raises ConfigError.
         """
-        from labctl.hdc import ServerSession
         from labctl.hdc.server_client.connect_key import check_key
+        from labctl.hdc.server_client.session import ServerSession
         from labctl.transport.hdc_server.shared import private_server, running_server
 
         key, timeout = check_key(self.key), options.timeout
@@ -341,14 +342,14 @@ def find_server(address: str) -> "HdcServer":
 
     Raises ConfigError.
     """
-    from labctl.hdc import HdcServer
+    from labctl.hdc.server_client.server import HdcServer
 
     return HdcServer(*address_of(address, "an hdc server"))
 
 
 def _through_tunnel(ssh: SshConfig, host: str, port: int, timeout: float) -> "HdcServer":
     """Log in at the host of an hdc server. Raises LinkError, ConfigError, ToolMissing."""
-    from labctl.hdc import HdcServer
+    from labctl.hdc.server_client.server import HdcServer
 
     try:
         link = ssh.log_in(f"lab host {ssh.login}", timeout)

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from labctl.hdc import HostLink, Sending, receive_file, send_file
+from labctl.hdc.host.files import Sending, receive_file, send_file
+from labctl.hdc.host.link import HostLink
 from labctl.progress import BytesDone
 from labctl.transport.base import TransferOptions, Transport
 from labctl.transport.file_transfer import Digest, FileTransfer, Take, both, named, open_source

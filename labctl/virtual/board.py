@@ -14,7 +14,11 @@ from typing import Any
 from labctl import interrupts
 from labctl.errors import ConfigError, HostError, HostTimeout
 from labctl.files import host_writes, locked
-from labctl.hdc.daemon import Authorisation, Board, Daemon, Version, allow_boards
+from labctl.hdc.daemon.authorisation import Authorisation
+from labctl.hdc.daemon.board import Board
+from labctl.hdc.daemon.daemon import Daemon
+from labctl.hdc.daemon.limits import allow_boards
+from labctl.hdc.daemon.version_profile import Version
 from labctl.virtual.control import ControlSocket
 from labctl.virtual.effects_log import EffectsLog
 from labctl.virtual.fault_injector import FaultInjector

@@ -19,7 +19,8 @@ from pathlib import Path
 from labctl import process
 from labctl.errors import ConfigError, HostError
 from labctl.files import write_atomic
-from labctl.hdc.daemon import PARAMETERS, Version
+from labctl.hdc.daemon.parameters import PARAMETERS
+from labctl.hdc.daemon.version_profile import Version
 from labctl.retry import wait_until
 from labctl.virtual.fake_sensors import Fakes
 from labctl.virtual.marks import EMULATOR, FAKES, MARK

@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, RedirectResponse,
 from starlette.exceptions import HTTPException
 
 from labctl.config.lab import LabFile
-from labctl.database import DatabaseAway, patience
+from labctl.database.base import DatabaseAway, patience
 from labctl.errors import Blame, BoardBusy, LabctlError
 from labctl.web import api, changes, metrics, pages, run_pages, trends
 from labctl.web.dashboard import Dashboard, Listening, SignInNeeded, dashboard_of, page

@@ -8,12 +8,14 @@ from pathlib import Path
 
 from labctl.board.status import BoardUsage, BoardUse
 from labctl.config.lab import LabFile
-from labctl.index import Filter, IndexedRun
+from labctl.index.filters import Filter
+from labctl.index.index import IndexedRun
 from labctl.runs.record.directory import RunDirectory, is_run_id
 from labctl.runs.record.repository import RunRepository
-from labctl.state import BoardHealth, LabState, lab_state
+from labctl.state.health import BoardHealth
 from labctl.state.leases import StateLease
 from labctl.state.reservations import Reservation
+from labctl.state.state import LabState, lab_state
 from labctl.web.live_runs import LiveRun
 from labctl.web.run_filter import PAGE_RUNS
 

@@ -13,7 +13,7 @@ from fastapi.responses import Response
 
 from labctl.board.status import BOARD_USES
 from labctl.errors import printable
-from labctl.index import Index
+from labctl.index.index import Index
 from labctl.web.dashboard import Dashboard, UserRoute, dashboard_of
 
 router = APIRouter(include_in_schema=False, route_class=UserRoute)

@@ -8,8 +8,8 @@ from fastapi.responses import Response
 
 from labctl.board.status import BOARD_USES
 from labctl.errors import ConfigError
-from labctl.index import IndexedRun
 from labctl.index.filters import KINDS, STATES, VERDICTS
+from labctl.index.index import IndexedRun
 from labctl.web.dashboard import UserRoute, dashboard_of, page, still_reads, user_of
 from labctl.web.render import FILES, file_of
 from labctl.web.run_filter import filter_words, page_number, pages

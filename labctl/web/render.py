@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from labctl.errors import printable
-from labctl.report.figures import Language as Code
+from labctl.report.figures.words import Language as Code
 from labctl.report.page.language import Language
 from labctl.units import duration, size
 from labctl.web.chinese import CHINESE

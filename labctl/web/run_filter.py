@@ -4,8 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from labctl.errors import ConfigError
-from labctl.index import Filter
-from labctl.index.filters import KINDS, STATES, VERDICTS, parse_moment
+from labctl.index.filters import KINDS, STATES, VERDICTS, Filter, parse_moment
 
 PAGE_RUNS = 50
 _SINGLE = ("recipe", "board", "model", "quantization", "build", "verdict", "kind")

@@ -13,7 +13,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from labctl import interrupts
 from labctl.config.lab import LabFile
-from labctl.database import patience
+from labctl.database.base import patience
 from labctl.errors import ConfigError, HostError
 from labctl.web.app import make_app
 from labctl.web.dashboard import Listening

@@ -18,7 +18,8 @@ from labctl.compare.regressions import (
 )
 from labctl.compare.series import Series
 from labctl.compare.words import percent
-from labctl.index import Filter, Index
+from labctl.index.filters import Filter
+from labctl.index.index import Index
 from labctl.report.regressions import shown
 from labctl.stats.steps import FALSE_EACH_MORNING, FALSE_ONCE
 from labctl.web.dashboard import UserRoute, dashboard_of, page

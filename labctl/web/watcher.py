@@ -13,11 +13,11 @@ from typing import Any
 
 from fastapi.responses import StreamingResponse
 
-from labctl.database import patience
+from labctl.database.base import patience
 from labctl.errors import LabctlError
 from labctl.farm.news import LabNews
 from labctl.farm.webhooks import notify
-from labctl.index import Filter
+from labctl.index.filters import Filter
 from labctl.web.lab_view import LabView
 from labctl.web.live_runs import LiveRun, LiveRuns
 from labctl.web.request_checks import Limits, Receive, Refused, Scope, Send

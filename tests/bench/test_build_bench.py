@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from labctl import process
-from labctl.build import BuildRequest, CompilerKind, build
+from labctl.build.builder import build
 from labctl.build.dry_run import explain_build
+from labctl.build.manifest import CompilerKind
+from labctl.build.plan import BuildRequest
 from labctl.build.script import make_script
 from labctl.build.workspace import Folders
 from labctl.errors import ToolMissing

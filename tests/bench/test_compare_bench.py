@@ -20,7 +20,7 @@ from simulated_comparisons import (
 from test_records_bench import cpu_seconds, lab_of
 from test_startup_bench import LABCTL
 
-from labctl.records import RunEnd
+from labctl.records.run import RunEnd
 
 pytestmark = pytest.mark.bench
 

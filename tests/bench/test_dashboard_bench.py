@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from dashboards import board_names, made_lab, served
 
-from labctl.database import SqliteDatabase
-from labctl.index import Entry, Index, RunRow
-from labctl.index.rows import ModelRow
+from labctl.database.sqlite import SqliteDatabase
+from labctl.index.index import Index
+from labctl.index.rows import Entry, ModelRow, RunRow
 from labctl.runs.record.repository import stamp_of
 
 pytestmark = pytest.mark.bench

@@ -20,14 +20,17 @@ from slow_link import slow_link
 from stored import publish
 from virtual_process import virtual_board_process
 
-from labctl.board import BoardStore, ChunkedFile, DeliveryOptions, Fence, StoredObject
-from labctl.board.upload.client import CHUNK_BYTES
-from labctl.deploy import Object
-from labctl.deploy.plan import plan
+from labctl.board.lease import Fence
+from labctl.board.store import BoardStore, StoredObject
+from labctl.board.upload.client import CHUNK_BYTES, ChunkedFile
+from labctl.board.upload.transfer import DeliveryOptions
+from labctl.deploy.plan import Object, plan
 from labctl.deploy.send import deploy
 from labctl.files import cache_dir
-from labctl.hdc import Session, send_file
-from labctl.transport import HdcTcpConfig, Transport, remote_words
+from labctl.hdc.host.files import send_file
+from labctl.hdc.host.session import Session
+from labctl.transport.base import Transport, remote_words
+from labctl.transport.hdc import HdcTcpConfig
 
 pytestmark = [pytest.mark.bench, pytest.mark.usefixtures("private_state")]
 

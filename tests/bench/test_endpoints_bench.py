@@ -12,7 +12,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from labctl.evaluation.endpoints import GenerationRequest, open_client
+from labctl.evaluation.endpoints.base import GenerationRequest
+from labctl.evaluation.endpoints.opening import open_client
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(3000)]
 

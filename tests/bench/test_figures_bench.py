@@ -6,7 +6,8 @@ import pytest
 from measured_runs import measured
 from stored_runs import stored
 
-from labctl.report.figures import figures_of, measured_run
+from labctl.report.figures.catalogue import figures_of
+from labctl.report.figures.measured import measured_run
 from labctl.report.page.files import write_report
 from labctl.report.page.language import Language
 

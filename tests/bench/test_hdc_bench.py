@@ -17,22 +17,18 @@ from interleaved import medians, show
 from slow_link import delayed_link
 from virtual_process import virtual_board_process
 
-from labctl.board import BoardStore
-from labctl.deploy import describe
-from labctl.deploy.plan import agent_hash, plan
+from labctl.board.store import BoardStore
+from labctl.deploy.plan import agent_hash, describe, plan
 from labctl.deploy.send import deploy
-from labctl.hdc import Sending, Session, receive_file, send_file, shell
-from labctl.transport import (
-    BoardHash,
-    HdcServerConfig,
-    HdcTcpConfig,
-    TransferOptions,
-    Transport,
-    directories,
-    pull_directory,
-    push_directory,
-)
-from labctl.virtual import VirtualBoard, serving
+from labctl.hdc.host.files import Sending, receive_file, send_file
+from labctl.hdc.host.link import shell
+from labctl.hdc.host.session import Session
+from labctl.transport import directories
+from labctl.transport.base import TransferOptions, Transport
+from labctl.transport.directories import pull_directory, push_directory
+from labctl.transport.file_transfer import BoardHash
+from labctl.transport.hdc import HdcServerConfig, HdcTcpConfig
+from labctl.virtual.board import VirtualBoard, serving
 
 pytestmark = pytest.mark.bench
 

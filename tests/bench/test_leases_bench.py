@@ -9,7 +9,7 @@ from interleaved import medians
 from postgres_server import PostgresServer
 
 from labctl.config.lab import Lab, LabFile
-from labctl.state import LabState, lab_state
+from labctl.state.state import LabState, lab_state
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(600)]
 CYCLES = 50

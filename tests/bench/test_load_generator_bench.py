@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from labctl.evaluation.endpoints import open_client
 from labctl.evaluation.endpoints.base import Message
+from labctl.evaluation.endpoints.opening import open_client
 from labctl.evaluation.serving.generator import (
     MOST_OUTSTANDING,
     LoadGenerator,
@@ -20,7 +20,7 @@ from labctl.evaluation.serving.generator import (
 )
 from labctl.evaluation.serving.metrics import measure
 from labctl.evaluation.serving.workload import Asked
-from labctl.records import LatencyLimits, RequestRecord, StageRecord
+from labctl.records.serving import LatencyLimits, RequestRecord, StageRecord
 
 pytestmark = pytest.mark.bench
 

@@ -10,10 +10,12 @@ from interleaved import median_interval
 from jobs import Job
 from tiny_gguf import write_tiny_gguf
 
-from labctl.build import BuildRequest, build, list_artifacts
-from labctl.engines import Inputs, RawOutput
-from labctl.engines.llama_cpp import LlamaCpp
+from labctl.build.artifact import list_artifacts
+from labctl.build.builder import build
+from labctl.build.plan import BuildRequest
+from labctl.engines.base import Inputs, RawOutput
 from labctl.engines.llama_cpp.arrivals import as_text
+from labctl.engines.llama_cpp.engine import LlamaCpp
 from labctl.engines.llama_cpp.perf import has_total, parse_perf
 
 pytestmark = pytest.mark.bench

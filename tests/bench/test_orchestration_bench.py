@@ -20,7 +20,9 @@ import agent_builds
 import pytest
 from labs import LabUnderTest, lab_with_board, said, write_devices
 
-from labctl.hdc import Session, receive_file, shell
+from labctl.hdc.host.files import receive_file
+from labctl.hdc.host.link import shell
+from labctl.hdc.host.session import Session
 
 pytestmark = [pytest.mark.bench, pytest.mark.usefixtures("private_state")]
 

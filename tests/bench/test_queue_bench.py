@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from labctl.config.lab import Lab, LabFile
-from labctl.database import SqliteDatabase
-from labctl.state import Job, LabState, NewJob, lab_state
+from labctl.database.sqlite import SqliteDatabase
+from labctl.state.job import Job, NewJob
+from labctl.state.state import LabState, lab_state
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(600)]
 BOARDS, WAITING, ROUNDS = tuple(f"rk{number}" for number in range(200)), 2000, 30

@@ -11,9 +11,9 @@ from records_made import BEGAN, model, plan, planned_run, run, trial
 from test_startup_bench import LABCTL
 from test_startup_bench import run as run_command
 
-from labctl.index import Filter
 from labctl.index.entry import entry_of
-from labctl.records import Annotations, RunEnd
+from labctl.index.filters import Filter
+from labctl.records.run import Annotations, RunEnd
 from labctl.runs.record.repository import RunRepository, stamp_of
 
 pytestmark = pytest.mark.bench

@@ -10,7 +10,8 @@ from hdc_server import Board, stand_in_server
 from interleaved import medians, show
 from virtual_process import virtual_board_process
 
-from labctl.transport import HdcServerConfig, HdcTcpConfig, Transport
+from labctl.transport.base import Transport
+from labctl.transport.hdc import HdcServerConfig, HdcTcpConfig
 
 pytestmark = pytest.mark.bench
 

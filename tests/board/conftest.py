@@ -3,8 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from labctl.transport import HdcTcpConfig, LocalConfig, Transport
-from labctl.virtual import VirtualBoard, serving
+from labctl.transport.base import Transport
+from labctl.transport.hdc import HdcTcpConfig
+from labctl.transport.local import LocalConfig
+from labctl.virtual.board import VirtualBoard, serving
 
 
 @pytest.fixture(scope="session", params=["hdc", "local"])

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from labctl.board import BoardAgent, JobSpec, JobState, Started
+from labctl.board.agent import BoardAgent
+from labctl.board.job import JobSpec, JobState, Started
 from labctl.errors import (
     BoardError,
     BoardNoSpace,
@@ -26,9 +27,10 @@ from labctl.errors import (
     ProtocolError,
     SurvivingProcess,
 )
-from labctl.records import BoardFacts, Execution, JobStatus
+from labctl.records.board import BoardFacts, Execution
+from labctl.records.trial import JobStatus
 from labctl.runs.board.server_host import BoardServer, BoardServers
-from labctl.transport import TransferOptions
+from labctl.transport.base import TransferOptions
 from labctl.transport.testing import ScriptedTransport
 
 STARTED = json.dumps(

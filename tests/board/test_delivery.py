@@ -9,7 +9,7 @@ from labctl.board.upload import transfer as delivery
 from labctl.board.upload.client import ChunkedFile, Counters
 from labctl.board.upload.transfer import DeliveryOptions, Destination, deliver
 from labctl.errors import BoardError, BoardNoSpace, DeviceLost, InfraError
-from labctl.transport import Stream
+from labctl.transport.linked import Stream
 from labctl.transport.testing import Answer, ScriptedTransport
 
 CHUNK = 10

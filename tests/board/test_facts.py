@@ -7,13 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sshd_host import ssh_host
 
-from labctl.board import probe
-from labctl.board.facts import explaining_full_storage
+from labctl.board.facts import explaining_full_storage, probe
 from labctl.errors import BoardError, BoardNoSpace
-from labctl.records import Execution
-from labctl.transport import HdcTcpConfig, LocalTransport, Transport
+from labctl.records.board import Execution
+from labctl.transport.base import Transport
+from labctl.transport.hdc import HdcTcpConfig
+from labctl.transport.local import LocalTransport
 from labctl.transport.testing import ScriptedTransport
-from labctl.virtual import VirtualBoard, serving
+from labctl.virtual.board import VirtualBoard, serving
 
 #: As a DAYU200 answers, cut down to what matters.
 DAYU200 = """

@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 from agent_fences import native_leases
 
-from labctl.board import LeaseStatus
+from labctl.board.lease import LeaseStatus
 from labctl.errors import BoardError, BoardPermission, LeaseLost
-from labctl.transport import CommandResult, Transport, remote_words
+from labctl.transport.base import CommandResult, Transport, remote_words
 
 
 def test_a_board_without_a_lease_is_taken(transport: Transport, workdir: str) -> None:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from labctl.board import BoardLease
+from labctl.board.lease import BoardLease
 from labctl.board.power import BoardPower
 from labctl.config.lab import Lab, LabFile
 from labctl.errors import BoardBusy, LeaseLost
-from labctl.state import LabState, lab_state
-from labctl.transport import LocalConfig
+from labctl.state.state import LabState, lab_state
+from labctl.transport.local import LocalConfig
 from labctl.virtual.marks import BOOT_ID
 
 

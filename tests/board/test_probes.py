@@ -13,14 +13,8 @@ from labctl.board.probe_files import (
     save_probe,
 )
 from labctl.errors import ConfigError
-from labctl.records import (
-    BoardFacts,
-    BoardProbe,
-    ComputeRate,
-    Execution,
-    MemoryRate,
-    StorageRate,
-)
+from labctl.records.board import BoardFacts, Execution
+from labctl.records.probe import BoardProbe, ComputeRate, MemoryRate, StorageRate
 
 WHEN = datetime(2026, 10, 3, 12, 0, tzinfo=UTC)
 

@@ -1,6 +1,6 @@
 import pytest
 
-from labctl.board import Holder, Inventory, PrunePolicy, StoreEntry, choose, find
+from labctl.board.prune import Holder, Inventory, PrunePolicy, StoreEntry, choose, find
 from labctl.errors import ConfigError
 
 DAY = 86400

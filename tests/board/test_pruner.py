@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from agent_fences import native_fence, native_leases
 
-from labctl.board import BoardAgent, BoardLease, Lease, PrunePolicy, Pruner, choose
-from labctl.transport import Transport
+from labctl.board.agent import BoardAgent
+from labctl.board.lease import BoardLease, Lease
+from labctl.board.prune import PrunePolicy, Pruner, choose
+from labctl.transport.base import Transport
 
 A, B = "a" * 64, "b" * 64
 

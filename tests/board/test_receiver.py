@@ -21,7 +21,7 @@ from labctl.errors import (
     IntegrityError,
     ProtocolError,
 )
-from labctl.transport import Stream
+from labctl.transport.linked import Stream
 
 CHUNK = 1000
 COUNT = 12

@@ -6,12 +6,13 @@ import pytest
 from agent_fences import native_fence
 from stored import publish
 
-from labctl.board import BoardStore, ChunkedFile, DeliveryOptions, Fence, StoredObject
+from labctl.board.lease import Fence
 from labctl.board.prune import knows_leases
-from labctl.board.store import STAT
-from labctl.board.upload.transfer import PREFIX, pushing
+from labctl.board.store import STAT, BoardStore, StoredObject
+from labctl.board.upload.client import ChunkedFile
+from labctl.board.upload.transfer import PREFIX, DeliveryOptions, pushing
 from labctl.errors import BoardError, ConfigError, DeviceLost, InfraError, IntegrityError, LeaseLost
-from labctl.transport import TransferOptions, Transport, remote_words
+from labctl.transport.base import TransferOptions, Transport, remote_words
 from labctl.transport.testing import WrappedTransport
 
 pytestmark = pytest.mark.usefixtures("private_state")

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from labctl.board import survey
-from labctl.transport import Transport
+from labctl.board.workdir_check import survey
+from labctl.transport.base import Transport
 
 
 def test_a_workdir_that_is_not_there_yet(transport: Transport, tmp_path: Path) -> None:

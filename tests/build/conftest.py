@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from labctl.build import BuildRequest
+from labctl.build.plan import BuildRequest
 from labctl.files import cache_dir
 
 TINY_SPEC = """\

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from labctl.build import BuildRequest, GitSource, explain_build
-from labctl.build.spec import find_spec
+from labctl.build.dry_run import explain_build
+from labctl.build.plan import BuildRequest
+from labctl.build.spec import GitSource, find_spec
 from labctl.build.untrusted import check_untrusted, stand_apart
 from labctl.errors import ConfigError
 

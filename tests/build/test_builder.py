@@ -10,15 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from labctl.build import (
-    BuildProgress,
-    BuildRequest,
-    GitSource,
-    Step,
-    build,
-    find_artifact,
-    list_artifacts,
-)
+from labctl.build.artifact import find_artifact, list_artifacts
+from labctl.build.builder import build
+from labctl.build.plan import BuildRequest
+from labctl.build.progress import BuildProgress, Step
+from labctl.build.spec import GitSource
 from labctl.errors import (
     CompileError,
     ConfigError,
@@ -343,7 +339,8 @@ _BUILD = """
 import sys
 from contextlib import suppress
 from pathlib import Path
-from labctl.build import BuildRequest, build
+from labctl.build.builder import build
+from labctl.build.plan import BuildRequest
 def say(event): print(event.step, event.message, flush=True)
 request = BuildRequest(target="rk3568", product="tiny", lab_root=Path(sys.argv[1]))
 print("artifact", build(request, on_progress=say).path, flush=True)

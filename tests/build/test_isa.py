@@ -4,10 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from labctl.build import BuildRequest, build, list_artifacts
+from labctl.build.artifact import list_artifacts
+from labctl.build.builder import build
 from labctl.build.functions import Functions
 from labctl.build.isa import prove_isa
 from labctl.build.manifest import CompilerKind, ToolRecord
+from labctl.build.plan import BuildRequest
 from labctl.config.target import load_target
 from labctl.errors import ConfigError
 from labctl.shipped import TOOLCHAINS

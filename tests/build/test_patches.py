@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from labctl.build import build
+from labctl.build.builder import build
 from labctl.errors import ConfigError
 
 pytestmark = pytest.mark.usefixtures("own_cache")

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from labctl.build import BuildRequest, build, explain_build, find_artifact, list_artifacts
+from labctl.build.artifact import find_artifact, list_artifacts
+from labctl.build.builder import build
+from labctl.build.dry_run import explain_build
+from labctl.build.plan import BuildRequest
 from labctl.build.spec import find_spec
 from labctl.build.zig import locate
 from labctl.errors import CompileError, ConfigError, HostTimeout, LabctlError

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from fake_engine import FakeEngine
 
-from labctl.build import build, find_artifact
-from labctl.build.artifact import find_artifacts
+from labctl.build.artifact import find_artifact, find_artifacts
+from labctl.build.builder import build
 from labctl.build.container import ContainerBuilder
 from labctl.build.spec import GitSource
 from labctl.build.toolchain import Needs

@@ -12,7 +12,7 @@ import pytest
 from records_made import BEGAN, plan, planned_run, run, trial
 
 from labctl import process
-from labctl.board import Lease
+from labctl.board.lease import Lease
 from labctl.board.probe_files import save_probe
 from labctl.bundle.form import NotABundle
 from labctl.bundle.importing import import_bundle
@@ -20,7 +20,9 @@ from labctl.bundle.make import make_bundle, write_zip
 from labctl.bundle.reader import open_bundle
 from labctl.cli.root import run_cli
 from labctl.errors import ConfigError
-from labctl.records import BoardFacts, BoardProbe, Execution, PlanRecord, RunEnd
+from labctl.records.board import BoardFacts, Execution
+from labctl.records.probe import BoardProbe
+from labctl.records.run import PlanRecord, RunEnd
 from labctl.runs.record.annotations import set_note
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.journal import Journal

@@ -18,20 +18,15 @@ from labctl.bundle.reader import open_bundle
 from labctl.bundle.records import bundled_run
 from labctl.bundle.trusted_recipe import TrustedRecipe, trusted_recipe
 from labctl.bundle.verdicts import Judgement, Measured, Number, judge, texts
-from labctl.compare import Side
+from labctl.compare.sides import Side
 from labctl.config.lab import Board
 from labctl.errors import ConfigError
-from labctl.records import (
-    ArtifactIdentity,
-    BoardFacts,
-    Execution,
-    PlanRecord,
-    RunEnd,
-    TrialBound,
-    TrialRecord,
-)
+from labctl.records.board import BoardFacts, Execution
+from labctl.records.run import ArtifactIdentity, PlanRecord, RunEnd
+from labctl.records.trial import TrialBound, TrialRecord
 from labctl.runs.record.directory import RunDirectory
-from labctl.transport import HdcTcpConfig, LocalConfig
+from labctl.transport.hdc import HdcTcpConfig
+from labctl.transport.local import LocalConfig
 
 RECIPE: dict[str, Any] = {
     "name": "q2", "target": "rk3568", "engine": {"name": "llama_cpp"}, "max_time": "1h",

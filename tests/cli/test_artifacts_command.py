@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from labctl.build import Artifact, BuildRequest, build, list_artifacts
+from labctl.build.artifact import Artifact, list_artifacts
 from labctl.build.artifact_store import clear_killed_builds
+from labctl.build.builder import build
 from labctl.build.container.answers import questions_dir
+from labctl.build.plan import BuildRequest
 from labctl.build.progress import ignore
 from labctl.build.source import Sdk
 from labctl.cli.root import run_cli

@@ -8,7 +8,9 @@ from cli_calls import Labctl
 from records_made import BEGAN, plan, planned_run, run, trial
 
 from labctl.cli.root import run_cli
-from labctl.records import BoardFacts, Execution, RunEnd, TrialState
+from labctl.records.board import BoardFacts, Execution
+from labctl.records.run import RunEnd
+from labctl.records.trial import TrialState
 from labctl.runs.record.directory import RunDirectory
 
 FIRST, SECOND, THIRD = (f"2026112{n}T223000Z-q2-00000{n}" for n in (1, 2, 3))

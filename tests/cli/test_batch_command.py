@@ -11,14 +11,14 @@ from farm_lab import write_farm
 
 from labctl.cli.root import run_cli
 from labctl.config.lab import find_lab
-from labctl.database import DatabaseAway, UnwritableDatabase
-from labctl.database.base import patiently
+from labctl.database.base import DatabaseAway, UnwritableDatabase, patiently
 from labctl.errors import ConfigError
 from labctl.farm import run_executor
 from labctl.farm.turn import place_of
-from labctl.state import NewJob, lab_state
 from labctl.state.groups import NewGroup
 from labctl.state.health import Healths
+from labctl.state.job import NewJob
+from labctl.state.state import lab_state
 from labctl.transport.registry import TRANSPORTS
 
 

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 from measured_runs import run
 
-from labctl.board import Verified
+from labctl.board.prune import Verified
 from labctl.bundle.reproduce import reproduction_document
 from labctl.bundle.verdicts import Judgement, Number
 from labctl.errors import BoardBusy
-from labctl.runs import Outcome
 from labctl.runs.deploy import board_document
 from labctl.runs.record.directory import RunDirectory
+from labctl.runs.runner import Outcome
 from labctl.transport.hdc import forward_document
 from labctl.virtual.board import Served
 from labctl.virtual.fault_injector import FaultInjector

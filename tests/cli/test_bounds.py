@@ -8,7 +8,9 @@ from cli_calls import Labctl
 
 from labctl.config.lab import LabFile, find_lab
 from labctl.errors import ConfigError
-from labctl.state import Health, LabState, NewJob, lab_state
+from labctl.state.health import Health
+from labctl.state.job import NewJob
+from labctl.state.state import LabState, lab_state
 from labctl.transport.registry import TRANSPORTS
 
 LONG = "x" * 100_000

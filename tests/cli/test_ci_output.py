@@ -13,7 +13,8 @@ from records_made import BEGAN, plan, planned_run, run, trial
 from labctl.cli.error_output import show_error
 from labctl.cli.root import run_cli
 from labctl.errors import ProgramFailed
-from labctl.records import Failure, GateRecord, RunEnd
+from labctl.records.run import GateRecord, RunEnd
+from labctl.records.trial import Failure
 
 ROOT = Path(__file__).parents[2]
 OPEN = GateRecord(

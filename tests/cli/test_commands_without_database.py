@@ -20,13 +20,14 @@ from labctl.cli import run
 from labctl.cli.ci_output import CiOutput
 from labctl.cli.root import run_cli
 from labctl.config.lab import Lab, LabFile, find_lab
-from labctl.database import patience
+from labctl.database.base import patience
 from labctl.errors import LeaseLost
 from labctl.farm.queue_engine import wake_workers
 from labctl.retry import wait_until
-from labctl.runs import RunRequest, read_recipe
+from labctl.runs.inputs.prepare import read_recipe
 from labctl.runs.resume import ResumeRequest
-from labctl.state import lab_state
+from labctl.runs.run import RunRequest
+from labctl.state.state import lab_state
 from labctl.transport.registry import TRANSPORTS
 
 

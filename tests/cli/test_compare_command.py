@@ -10,9 +10,11 @@ from records_made import BEGAN, model, plan, planned_run, run, timing, trial
 
 from labctl.cli.root import run_cli
 from labctl.config.lab import find_lab
-from labctl.records import BoardFacts, Execution, Origin, RunEnd, TrialState
+from labctl.records.board import BoardFacts, Execution
+from labctl.records.run import Origin, RunEnd
+from labctl.records.trial import TrialState
 from labctl.runs.record.directory import RunDirectory
-from labctl.state import lab_state
+from labctl.state.state import lab_state
 from labctl.transport.registry import TRANSPORTS
 
 MODELS = {"q2_k": model(), "q8_0": model("q8_0", "Q8_0")}

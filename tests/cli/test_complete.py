@@ -11,7 +11,7 @@ from records_made import plan, planned_run, run, trial
 from labctl import process
 from labctl.cli.root import cli
 from labctl.config.lab import find_lab
-from labctl.state import lab_state
+from labctl.state.state import lab_state
 from labctl.transport.registry import TRANSPORTS
 
 SHELLS = ("bash", "zsh", "fish")

@@ -6,7 +6,7 @@ import pytest
 from labctl.cli import deploy_view
 from labctl.cli.progress import ProgressView
 from labctl.errors import DeviceLost
-from labctl.runs import BoardTask
+from labctl.runs.deploy import BoardTask
 
 
 def test_a_link_that_stays_away_is_told_every_ten_seconds(

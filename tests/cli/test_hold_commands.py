@@ -11,7 +11,8 @@ import pytest
 from cli_calls import Labctl
 
 from labctl.config.lab import find_lab
-from labctl.state import LabState, lab_state, this_user
+from labctl.state.events import this_user
+from labctl.state.state import LabState, lab_state
 from labctl.transport.registry import TRANSPORTS
 from labctl.units import parse_local_time
 

@@ -17,7 +17,7 @@ from labctl.config.target import load_target
 from labctl.shipped import TOOLCHAINS
 from labctl.transport.registry import TRANSPORTS
 from labctl.transport.ssh.config import SshConfig
-from labctl.virtual import Served, VirtualBoard, serving
+from labctl.virtual.board import Served, VirtualBoard, serving
 
 
 @pytest.fixture

@@ -12,7 +12,10 @@ from matched_lab import EVALUATION, MODELS, TIMING, evaluation, matched_lab, tim
 from records_made import model, plan, planned_run, run, trial
 
 from labctl.cli.root import run_cli
-from labctl.records import Check, EndpointRecord, Execution, Measure, TimingRecord
+from labctl.records.board import Execution
+from labctl.records.evaluation import EndpointRecord
+from labctl.records.timing import Measure, TimingRecord
+from labctl.records.trial import Check
 
 Printed = pytest.CaptureFixture[str]
 #: 0.5 / 0.9 of the answers of q8_0, of 10 to 400 tokens, take so long

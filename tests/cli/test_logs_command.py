@@ -8,7 +8,8 @@ from cli_calls import Labctl
 from labctl.config.lab import find_lab
 from labctl.records.events import End, Note
 from labctl.runs.record.directory import LOCK
-from labctl.state import Job, LabState, NewJob, lab_state
+from labctl.state.job import Job, NewJob
+from labctl.state.state import LabState, lab_state
 from labctl.transport.registry import TRANSPORTS
 
 RUN = "20261123T015140Z-q8-latency-b318de"

@@ -16,16 +16,16 @@ import pytest
 from rich.console import Console
 
 from labctl.board.prune import StoreEntry
-from labctl.build import BuildProgress, Step
+from labctl.build.progress import BuildProgress, Step
 from labctl.cli import build, progress
 from labctl.cli.deploy_view import BoardsView, result_text
 from labctl.cli.progress import ProgressView
 from labctl.cli.run_view import RunView, progress_text
 from labctl.cli.store import age_text
 from labctl.errors import Blame, HostError
-from labctl.records import Failure
 from labctl.records.events import Deploy, Fetch, Loss, Note, Progress, Trial
-from labctl.runs import BoardTask
+from labctl.records.trial import Failure
+from labctl.runs.deploy import BoardTask
 
 TRIAL = Trial(number=2, trials=12, slug="smollm2-q8_0-threads4-r2", variant="q8_0", state="started")
 

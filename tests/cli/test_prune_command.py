@@ -9,7 +9,8 @@ from nightly_runs import Lab
 from records_made import BEGAN, plan, planned_run, probe, recorded_run, run, timing, trial
 
 from labctl.board.probe_files import save_probe
-from labctl.records import Origin, RunEnd, TrialState
+from labctl.records.run import Origin, RunEnd
+from labctl.records.trial import TrialState
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.lookup import find_run
 

@@ -12,7 +12,8 @@ from nightly_runs import Lab
 from records_made import BEGAN
 
 from labctl.cli.root import run_cli
-from labctl.records import Check, Origin, TrialState
+from labctl.records.run import Origin
+from labctl.records.trial import Check, TrialState
 from labctl.runs.record.directory import RunDirectory
 
 

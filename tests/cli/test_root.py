@@ -212,8 +212,8 @@ def test_a_run_keeps_its_exit_status_when_nobody_reads_its_table() -> None:
         from pathlib import Path
         from records_made import run, trial
         from labctl.cli.output import tell
-        from labctl.records import TrialState
-        from labctl.runs import Outcome
+        from labctl.records.trial import TrialState
+        from labctl.runs.runner import Outcome
         from labctl.runs.record.directory import RunDirectory
 
         failed = trial(1, state=TrialState.FAILED)
@@ -243,8 +243,8 @@ def test_a_run_whose_table_cannot_be_written_names_the_command_that_prints_it(
         from labctl.cli.output import tell
         from labctl.cli.root import explaining
         from labctl.errors import HostError
-        from labctl.records import TrialState
-        from labctl.runs import Outcome
+        from labctl.records.trial import TrialState
+        from labctl.runs.runner import Outcome
         from labctl.runs.record.directory import RunDirectory
 
         sys.stdout = explaining(sys.stdout)

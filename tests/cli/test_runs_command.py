@@ -9,7 +9,9 @@ from cli_calls import Labctl
 from records_made import BEGAN, model, plan, planned_run, run, trial
 
 from labctl.errors import DeviceLost
-from labctl.records import BoardFacts, Execution, RunEnd, TrialState
+from labctl.records.board import BoardFacts, Execution
+from labctl.records.run import RunEnd
+from labctl.records.trial import TrialState
 from labctl.runs.observer import Observer, RunSession
 from labctl.runs.record.directory import RunDirectory
 

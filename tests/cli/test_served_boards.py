@@ -11,9 +11,9 @@ from hdc_server import OTHER_USB_KEY, UART_KEY, USB_KEY, Board, StandInServer, s
 
 from labctl.cli.root import run_cli
 from labctl.config.lab import find_lab
-from labctl.transport import HdcServerConfig, HdcTcpConfig
+from labctl.transport.hdc import HdcServerConfig, HdcTcpConfig
 from labctl.transport.registry import TRANSPORTS
-from labctl.virtual import VirtualBoard, serving
+from labctl.virtual.board import VirtualBoard, serving
 
 OFFLINE = "7001005458323933328a01ce3e513b00"
 UNKNOWN = "7001005458323933328a01ce4f623c00"

@@ -13,7 +13,7 @@ import pytest
 from hdc_server import USB_KEY, Board, stand_in_server
 
 import labctl
-from labctl.virtual import Served, VirtualBoard, serving
+from labctl.virtual.board import Served, VirtualBoard, serving
 
 #: Models of devices.yaml and recipes, and the reader of both.
 CONFIGURATION = {"pydantic", "pydantic_core", "yaml", "labctl.config"}

@@ -8,7 +8,7 @@ from third_party import SOURCE, write_package
 
 from labctl.compare.equal_latency.conditions import KV_TYPE, check_one_setup, conditions, unlike
 from labctl.errors import ConfigError
-from labctl.records import TrialRecord
+from labctl.records.trial import TrialRecord
 
 DECLARED = """
     workload_parameters = ("polish",)

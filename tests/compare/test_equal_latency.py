@@ -14,9 +14,10 @@ from labctl.compare.equal_latency.curves import DrawnCurve, Draws
 from labctl.compare.equal_latency.matching import budget_points, choose, match, rescaled_grid
 from labctl.compare.equal_latency.result import Axis, Crossing
 from labctl.compare.equal_latency.timing import answer_times
-from labctl.records import BenchTest, TimingRecord, TrialState
+from labctl.records.timing import BenchTest, TimingRecord
+from labctl.records.trial import TrialState
 from labctl.results.summary import summarise
-from labctl.stats import wilson_interval
+from labctl.stats.proportions import wilson_interval
 
 
 def crossings(small: Model, large: Model, questions: int = 400, **how: float) -> list[Crossing]:

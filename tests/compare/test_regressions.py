@@ -8,7 +8,9 @@ from records_made import model
 from labctl.compare.regressions import Change, ChangeStatus, find_changes
 from labctl.compare.series import Series, contradicted, series_of
 from labctl.compare.thresholds import Thresholds
-from labctl.records import Check, Execution, NightPart
+from labctl.records.board import Execution
+from labctl.records.run import NightPart
+from labctl.records.trial import Check
 
 LIMITS = Thresholds.of_recipe({})
 

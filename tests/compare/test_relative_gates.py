@@ -13,9 +13,11 @@ from labctl.compare.gates import judge_gates, missing_references
 from labctl.config.lab import Lab as LabConfig
 from labctl.config.lab import LabFile
 from labctl.config.recipe import Recipe
-from labctl.records import Check, Execution, GateRecord, RunEnd
+from labctl.records.board import Execution
+from labctl.records.run import GateRecord, RunEnd
+from labctl.records.trial import Check
 from labctl.runs.record.directory import RunDirectory
-from labctl.state import lab_state
+from labctl.state.state import lab_state
 
 LAST = {"metric": "tpot_ms", "against": "last-good"}
 BASE = {"metric": "tpot_ms", "against": "release-1.2"}

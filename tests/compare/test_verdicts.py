@@ -9,22 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from records_made import model, run, timing, trial
 
-from labctl.compare import (
-    Comparison,
-    Row,
-    Side,
-    Thresholds,
-    Verdict,
-    compare,
-    match_sides,
-    run_sides,
-)
+from labctl.compare.comparison import Comparison, Row, Verdict
 from labctl.compare.estimates import History
+from labctl.compare.sides import Side, match_sides, run_sides
+from labctl.compare.thresholds import Thresholds
+from labctl.compare.verdicts import compare
 from labctl.compare.words import interval_text
-from labctl.index import TrialRow
-from labctl.records import Check, Execution
+from labctl.index.rows import TrialRow
+from labctl.records.board import Execution
+from labctl.records.trial import Check
 from labctl.results.summary import summarise
-from labctl.stats import Interval
+from labctl.stats.intervals import Interval
 
 STEADY = [100.0, 101.0, 99.0, 100.5, 99.5]
 

@@ -12,7 +12,8 @@ from labctl.config.models import Catalogue
 from labctl.config.recipe import EngineChoice, Recipe
 from labctl.config.schema import Kind, described, json_schema
 from labctl.config.yaml.document import parse
-from labctl.engines import Engine, engine_names, engine_tasks, make_engine
+from labctl.engines.base import Engine
+from labctl.engines.registry import engine_names, engine_tasks, make_engine
 from labctl.evaluation.recipe import EvaluationRecipe
 from labctl.results.gates import METRICS
 from labctl.transport.registry import TRANSPORTS

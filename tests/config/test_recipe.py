@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field
 
 from labctl import shipped
-from labctl.config import Recipe, find_recipe, load_recipe
-from labctl.config.recipe import Check
+from labctl.config.recipe import Check, Recipe, find_recipe, load_recipe
 from labctl.config.recipe_parts import expand
 from labctl.config.yaml.document import parse
 from labctl.errors import ConfigError

@@ -5,14 +5,15 @@ from pathlib import Path
 import pytest
 
 from labctl import shipped
-from labctl.config import find_lab
 from labctl.config.init_files import devices_yaml, recipe_yaml
+from labctl.config.lab import find_lab
 from labctl.config.recipe import Recipe
 from labctl.config.recipe_parts import is_evaluation, is_load_test
 from labctl.config.target import load_target
 from labctl.config.yaml.document import Document, read_text
-from labctl.engines import ServerEngine, engine_names, engine_tasks
-from labctl.evaluation.datasets import load_dataset
+from labctl.engines.registry import engine_names, engine_tasks
+from labctl.engines.server import ServerEngine
+from labctl.evaluation.datasets.load import load_dataset
 from labctl.evaluation.prompts import PATTERNS
 from labctl.evaluation.recipe import load_evaluation
 from labctl.evaluation.serving.recipe import load_load_test

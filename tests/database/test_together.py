@@ -5,8 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from labctl.database import DatabaseAway
-from labctl.database.base import _queue, together
+from labctl.database.base import DatabaseAway, _queue, together
 from labctl.errors import HostError
 from labctl.retry import wait_until
 

@@ -5,13 +5,12 @@ from pathlib import Path
 import pytest
 from agent_fences import native_fence
 
-from labctl.board import BoardStore
-from labctl.deploy import DeployOptions, Object, agent_object, describe
-from labctl.deploy.plan import plan
-from labctl.deploy.send import deploy
+from labctl.board.store import BoardStore
+from labctl.deploy.plan import Object, agent_object, describe, plan
+from labctl.deploy.send import DeployOptions, deploy
 from labctl.errors import ConfigError
-from labctl.records import BoardFacts, Execution
-from labctl.transport import LocalConfig
+from labctl.records.board import BoardFacts, Execution
+from labctl.transport.local import LocalConfig
 
 pytestmark = pytest.mark.usefixtures("private_state")
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from labctl.deploy import Object, Pace, Sources, Stopwatch, known_rate
+from labctl.deploy.plan import Object
+from labctl.deploy.send import Pace, Sources, Stopwatch, known_rate
 from labctl.errors import ConfigError, DeviceLost
 
 

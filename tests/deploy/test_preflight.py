@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from labctl.board import Survey
-from labctl.deploy import DeployPlan, Object, problems, refuse
+from labctl.board.workdir_check import Survey
+from labctl.deploy.plan import DeployPlan, Object, problems, refuse
 from labctl.errors import BoardNoSpace, BoardPermission, ConfigError, LabctlError
-from labctl.records import BoardFacts, Execution
+from labctl.records.board import BoardFacts, Execution
 
 MB = 1_000_000
 

@@ -9,7 +9,8 @@ from cli_calls import LabctlIn
 from labs import LabUnderTest, give_talker, lab_with_board
 
 from labctl.board.measuring import Effort
-from labctl.build import BuildRequest, build
+from labctl.build.builder import build
+from labctl.build.plan import BuildRequest
 from labctl.cli.root import run_cli
 from labctl.config.target import load_target
 from labctl.runs import probe

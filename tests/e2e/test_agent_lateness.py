@@ -10,7 +10,7 @@ import agent_builds
 import pytest
 from jobs import Job, soon
 
-from labctl.records import JobStatus
+from labctl.records.trial import JobStatus
 
 pytestmark = pytest.mark.e2e
 

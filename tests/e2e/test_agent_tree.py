@@ -8,7 +8,7 @@ import agent_builds
 import pytest
 from jobs import Job
 
-from labctl.records import TelemetrySample
+from labctl.records.telemetry import TelemetrySample
 from labctl.results.telemetry import read_telemetry
 
 pytestmark = pytest.mark.e2e

@@ -13,7 +13,7 @@ from labs import LabUnderTest, blamed, said
 
 from labctl.config.lab import find_lab
 from labctl.retry import wait_until
-from labctl.state import lab_state
+from labctl.state.state import lab_state
 from labctl.transport.registry import TRANSPORTS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]

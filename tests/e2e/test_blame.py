@@ -24,8 +24,8 @@ from raw_hdc import RawPeer, scripted_board
 from small_disk import fill, small_disk
 from virtual_process import virtual_board_process
 
-from labctl.virtual import Control
 from labctl.virtual import fault_script as f
+from labctl.virtual.control import Control
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3000)]
 

@@ -18,10 +18,11 @@ from labs import RECIPE, LabUnderTest, lab_with_board, said
 from tiny_gguf import write_tiny_gguf
 
 from labctl import process
-from labctl.build import BuildRequest, build
+from labctl.build.builder import build
+from labctl.build.plan import BuildRequest
 from labctl.files import cache_dir
-from labctl.virtual import Control
 from labctl.virtual import fault_script as f
+from labctl.virtual.control import Control
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3000)]
 

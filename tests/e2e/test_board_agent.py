@@ -17,9 +17,11 @@ from hdc_server import Board, stand_in_server
 from jobs import is_alive, soon
 from stored import publish
 
-from labctl.board import BoardAgent, BoardStore, JobSpec, JobState, probe
-from labctl.deploy import agent_object, describe
-from labctl.deploy.plan import plan
+from labctl.board.agent import BoardAgent
+from labctl.board.facts import probe
+from labctl.board.job import JobSpec, JobState
+from labctl.board.store import BoardStore
+from labctl.deploy.plan import agent_object, describe, plan
 from labctl.deploy.send import deploy
 from labctl.errors import (
     BoardError,
@@ -30,10 +32,12 @@ from labctl.errors import (
     LinkRefused,
     ProgramFailed,
 )
-from labctl.records import BoardFacts, Execution
+from labctl.records.board import BoardFacts, Execution
 from labctl.retry import wait_until
-from labctl.transport import HdcServerConfig, HdcTcpConfig, LocalConfig, Transport
-from labctl.virtual import VirtualBoard, serving
+from labctl.transport.base import Transport
+from labctl.transport.hdc import HdcServerConfig, HdcTcpConfig
+from labctl.transport.local import LocalConfig
+from labctl.virtual.board import VirtualBoard, serving
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("private_state")]
 

@@ -9,8 +9,8 @@ from cli_calls import LabctlIn
 from labs import LabUnderTest, blamed, said
 
 from labctl.board.probe_files import probe_path
-from labctl.records import BoardProbe
-from labctl.virtual import Control
+from labctl.records.probe import BoardProbe
+from labctl.virtual.control import Control
 from labctl.virtual.fault_script import HangUp
 
 #: The board's key in devices.yaml.

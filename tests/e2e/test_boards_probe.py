@@ -9,7 +9,8 @@ from labs import LabUnderTest, said
 from small_disk import small_disk
 
 from labctl.board.probe_files import latest_probe
-from labctl.records import BoardProbe, Execution
+from labctl.records.board import Execution
+from labctl.records.probe import BoardProbe
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3000)]
 

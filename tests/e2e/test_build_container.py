@@ -16,9 +16,11 @@ from podman import containers_of, podman_environment
 from small_disk import small_disk
 
 from labctl import process
-from labctl.build import Artifact, BuildRequest, build
+from labctl.build.artifact import Artifact
+from labctl.build.builder import build
 from labctl.build.container.image import BASE_VARIABLE
 from labctl.build.manifest import BuilderKind
+from labctl.build.plan import BuildRequest
 from labctl.retry import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]

@@ -9,7 +9,9 @@ import signal
 import pytest
 
 from labctl import process
-from labctl.build import Artifact, BuildRequest, build
+from labctl.build.artifact import Artifact
+from labctl.build.builder import build
+from labctl.build.plan import BuildRequest
 from labctl.config.target import load_target
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3600)]

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from labctl.build import Artifact, BuildRequest, CompilerKind, build
+from labctl.build.artifact import Artifact
+from labctl.build.builder import build
+from labctl.build.manifest import CompilerKind
+from labctl.build.plan import BuildRequest
 from labctl.errors import ToolMissing
 from labctl.files import cache_dir
 from labctl.shipped import TOOLCHAINS

@@ -17,9 +17,10 @@ from sshd_host import SshHost, ssh_host
 from sshd_lab import TARGET, SshLab, run_in
 
 from labctl import process
-from labctl.build import BuildRequest, Step, build
+from labctl.build.builder import build
 from labctl.build.manifest import BuilderKind
-from labctl.build.progress import OnProgress
+from labctl.build.plan import BuildRequest
+from labctl.build.progress import OnProgress, Step
 from labctl.build.source import Folder
 from labctl.errors import CompileError, ConfigError, HostError, HostTimeout
 from labctl.files import cache_dir

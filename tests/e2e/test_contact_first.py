@@ -16,12 +16,16 @@ from labctl.config.lab import find_lab
 from labctl.errors import ConfigError
 from labctl.files import cache_dir
 from labctl.records.events import Fetch
-from labctl.runs import BoardUse, Observer, ResumeRequest, find_files, hold_board, read_recipe
+from labctl.runs.board.lab_lease import BoardUse
 from labctl.runs.board.opening import WayToBoard
+from labctl.runs.board.session import hold_board
+from labctl.runs.inputs.prepare import find_files, read_recipe
+from labctl.runs.observer import Observer
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.event_log import EVENTS, EventReader
-from labctl.runs.resume import resume
-from labctl.transport import HdcTcpConfig, Transport
+from labctl.runs.resume import ResumeRequest, resume
+from labctl.transport.base import Transport
+from labctl.transport.hdc import HdcTcpConfig
 from labctl.transport.registry import TRANSPORTS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]

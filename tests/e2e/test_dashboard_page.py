@@ -13,10 +13,13 @@ from nightly_runs import Lab
 from records_made import planned_run, run
 from stored_runs import stored
 
-from labctl.records import Execution, PlanRecord
+from labctl.records.board import Execution
 from labctl.records.events import Contact, Progress, Trial
+from labctl.records.run import PlanRecord
 from labctl.runs.record.event_log import EVENTS
-from labctl.state import Health, NewJob, lab_state
+from labctl.state.health import Health
+from labctl.state.job import NewJob
+from labctl.state.state import lab_state
 from labctl.web.request_checks import Limits
 
 pytestmark = pytest.mark.e2e

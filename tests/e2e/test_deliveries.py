@@ -23,16 +23,17 @@ from small_disk import fill, small_disk
 from stored import publish
 
 from labctl import process
-from labctl.board import BoardStore, Fence, StoredObject
-from labctl.board.store import STAT
+from labctl.board.lease import Fence
+from labctl.board.store import STAT, BoardStore, StoredObject
 from labctl.board.upload.client import CHUNK_BYTES, WINDOW, ChunkedFile
 from labctl.board.upload.transfer import DeliveryOptions
-from labctl.deploy import Pace
+from labctl.deploy.send import Pace
 from labctl.errors import BoardNoSpace, ConfigError, InfraError
 from labctl.files import cache_dir
 from labctl.retry import wait_until
-from labctl.transport import HdcTcpConfig, Transport, remote_words
-from labctl.virtual import Served, VirtualBoard, serving
+from labctl.transport.base import Transport, remote_words
+from labctl.transport.hdc import HdcTcpConfig
+from labctl.virtual.board import Served, VirtualBoard, serving
 from labctl.virtual.fault_script import Drop, Duplicate, Freeze, Reboot
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("private_state")]
@@ -169,8 +170,11 @@ CONTROLLER = """
 import os
 import sys
 from pathlib import Path
-from labctl.board import BoardStore, ChunkedFile, DeliveryOptions, Fence, StoredObject
-from labctl.transport import HdcTcpConfig
+from labctl.board.lease import Fence
+from labctl.board.store import BoardStore, StoredObject
+from labctl.board.upload.client import ChunkedFile
+from labctl.board.upload.transfer import DeliveryOptions
+from labctl.transport.hdc import HdcTcpConfig
 address, workdir, agent, file, sha256, size = sys.argv[1:]
 item = StoredObject(sha256, int(size))
 sent = 0

@@ -23,10 +23,12 @@ from labctl import process
 from labctl.config.lab import find_lab
 from labctl.config.target import load_target
 from labctl.retry import wait_until
-from labctl.runs import BoardUse, hold_board
-from labctl.transport import HdcTcpConfig, remote_words
+from labctl.runs.board.lab_lease import BoardUse
+from labctl.runs.board.session import hold_board
+from labctl.transport.base import remote_words
+from labctl.transport.hdc import HdcTcpConfig
 from labctl.transport.registry import TRANSPORTS
-from labctl.virtual import Served, VirtualBoard, serving
+from labctl.virtual.board import Served, VirtualBoard, serving
 
 pytestmark = [
     pytest.mark.e2e,

@@ -24,8 +24,11 @@ MOST_BYTES = 150_000_000
 CONTROLLER = """
 import sys
 from pathlib import Path
-from labctl.board import BoardStore, ChunkedFile, DeliveryOptions, Fence, StoredObject
-from labctl.transport import HdcTcpConfig
+from labctl.board.lease import Fence
+from labctl.board.store import BoardStore, StoredObject
+from labctl.board.upload.client import ChunkedFile
+from labctl.board.upload.transfer import DeliveryOptions
+from labctl.transport.hdc import HdcTcpConfig
 address, workdir, agent, file, sha256, size = sys.argv[1:]
 with HdcTcpConfig(address=address).open() as transport:
     fence = Fence(transport, workdir, agent)

@@ -13,9 +13,11 @@ from agent_fences import native_leases
 from labs import TALKING, LabUnderTest, RunningLabctl, blamed, give_talker, said
 
 from labctl.config.lab import find_lab
-from labctl.runs import BoardUse, hold_board
-from labctl.state import this_user
-from labctl.transport import HdcTcpConfig, Transport
+from labctl.runs.board.lab_lease import BoardUse
+from labctl.runs.board.session import hold_board
+from labctl.state.events import this_user
+from labctl.transport.base import Transport
+from labctl.transport.hdc import HdcTcpConfig
 from labctl.transport.registry import TRANSPORTS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]

@@ -23,8 +23,9 @@ import stored
 from agent_fences import native_fence
 from leaks import nothing_left
 
-from labctl.board import BoardAgent, BoardStore, JobSpec
-from labctl.board.store import StoredObject
+from labctl.board.agent import BoardAgent
+from labctl.board.job import JobSpec
+from labctl.board.store import BoardStore, StoredObject
 from labctl.errors import (
     BoardError,
     BoardNoSpace,
@@ -39,20 +40,16 @@ from labctl.errors import (
     ProtocolError,
     RemoteExit,
 )
-from labctl.hdc import Session, interactive_shell
+from labctl.hdc.host.link import interactive_shell
+from labctl.hdc.host.session import Session
 from labctl.retry import wait_until
-from labctl.transport import (
-    HdcTcpConfig,
-    OpenOptions,
-    TransferOptions,
-    Transport,
-    pull_directory,
-    push_directory,
-    reboot,
-)
-from labctl.transport.base import Forwarded
-from labctl.virtual import Fault, FaultScript, Served, VirtualBoard, serving
+from labctl.transport.base import Forwarded, OpenOptions, TransferOptions, Transport
+from labctl.transport.directories import pull_directory, push_directory
+from labctl.transport.hdc import HdcTcpConfig
+from labctl.transport.readiness import reboot
 from labctl.virtual import fault_script as f
+from labctl.virtual.board import Served, VirtualBoard, serving
+from labctl.virtual.fault_script import Fault, FaultScript
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("private_state")]
 

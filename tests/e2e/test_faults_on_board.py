@@ -9,14 +9,18 @@ from pathlib import Path
 import agent_builds
 import pytest
 
-from labctl.board import BoardAgent, JobSpec, JobState
+from labctl.board.agent import BoardAgent
+from labctl.board.job import JobSpec, JobState
 from labctl.errors import BoardError, BoardRebooted, NotAuthorised
-from labctl.hdc.daemon import Authorisation
+from labctl.hdc.daemon.authorisation import Authorisation
 from labctl.hdc.host.handshake import Consent
 from labctl.retry import wait_until
-from labctl.transport import HdcTcpConfig, OpenOptions, Transport
-from labctl.virtual import Control, FaultScript, Served, VirtualBoard, serving
+from labctl.transport.base import OpenOptions, Transport
+from labctl.transport.hdc import HdcTcpConfig
 from labctl.virtual import fault_script as f
+from labctl.virtual.board import Served, VirtualBoard, serving
+from labctl.virtual.control import Control
+from labctl.virtual.fault_script import FaultScript
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("private_state")]
 

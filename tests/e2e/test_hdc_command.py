@@ -22,8 +22,8 @@ from virtual_process import BoardProcess, virtual_board_process
 
 from labctl import process
 from labctl.retry import wait_until
-from labctl.virtual import Control
 from labctl.virtual import fault_script as f
+from labctl.virtual.control import Control
 
 pytestmark = pytest.mark.e2e
 

@@ -24,7 +24,8 @@ from labctl.errors import (
 )
 from labctl.files import sha256_file
 from labctl.retry import wait_until
-from labctl.transport import HdcTcpConfig, HdcTransport, OpenOptions, TransferOptions
+from labctl.transport.base import OpenOptions, TransferOptions
+from labctl.transport.hdc import HdcTcpConfig, HdcTransport
 
 OPTIONS = TransferOptions(timeout=60)
 
@@ -181,7 +182,7 @@ def test_a_timed_out_command_leaves_nothing_on_the_board(
 def test_an_interrupted_command_leaves_nothing_on_the_board(board: BoardProcess) -> None:
     code = (
         "import sys\n"
-        "from labctl.transport import HdcTcpConfig\n"
+        "from labctl.transport.hdc import HdcTcpConfig\n"
         "HdcTcpConfig(address=sys.argv[1]).open().run('sleep 600', timeout=600)\n"
     )
     user = subprocess.Popen([sys.executable, "-c", code, board.address], stderr=subprocess.DEVNULL)

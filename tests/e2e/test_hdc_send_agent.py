@@ -10,13 +10,12 @@ import agent_builds
 import pytest
 from labs import write_devices
 
-from labctl.board import BoardStore
+from labctl.board.store import BoardStore
 from labctl.cli.root import run_cli
-from labctl.deploy import Object, describe
-from labctl.deploy.plan import plan
+from labctl.deploy.plan import Object, describe, plan
 from labctl.deploy.send import deploy
-from labctl.transport import HdcTcpConfig
-from labctl.virtual import Served, VirtualBoard, serving
+from labctl.transport.hdc import HdcTcpConfig
+from labctl.virtual.board import Served, VirtualBoard, serving
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("private_state")]
 

@@ -10,8 +10,8 @@ import pytest
 from labs import TALKING, LabUnderTest, blamed, said
 from terminals import terminal
 
-from labctl.virtual import Control
 from labctl.virtual import fault_script as f
+from labctl.virtual.control import Control
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 

@@ -10,9 +10,13 @@ import agent_builds
 import pytest
 from tiny_gguf import write_tiny_gguf
 
-from labctl.build import Artifact, BuildRequest, build
+from labctl.build.artifact import Artifact
+from labctl.build.builder import build
+from labctl.build.plan import BuildRequest
 from labctl.config.recipe import EngineChoice
-from labctl.engines import Endpoint, Inputs, Question, Reply, make_server
+from labctl.engines.base import Inputs
+from labctl.engines.registry import make_server
+from labctl.engines.server import Endpoint, Question, Reply
 from labctl.engines.server_lifecycle import Server, serve
 from labctl.engines.this_host import ThisHost
 from labctl.errors import OutputNotUnderstood, ProgramFailed, ProgramTimeout

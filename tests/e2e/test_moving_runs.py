@@ -10,9 +10,9 @@ from agent_fences import native_leases
 from labs import RECIPE, LabUnderTest, blamed, said
 from virtual_process import BoardProcess, virtual_board_process
 
-from labctl.transport import LocalConfig
-from labctl.virtual import Control
+from labctl.transport.local import LocalConfig
 from labctl.virtual import fault_script as f
+from labctl.virtual.control import Control
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 

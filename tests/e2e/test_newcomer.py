@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 from newcomer import COLUMNS, Newcomer, Shown, newcomer
 
-from labctl.build import BuildRequest, build
+from labctl.build.builder import build
+from labctl.build.plan import BuildRequest
 from labctl.errors import ExitStatus
 from labctl.retry import wait_until
 

@@ -18,7 +18,7 @@ from night_lab import PLAN, give_ticker, write_source
 from labctl import process
 from labctl.config.lab import find_lab
 from labctl.retry import wait_until
-from labctl.state import lab_state
+from labctl.state.state import lab_state
 from labctl.transport.registry import TRANSPORTS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]

@@ -16,7 +16,7 @@ from postgres_server import postgres_server
 
 from labctl import process
 from labctl.retry import wait_until
-from labctl.virtual import Control
+from labctl.virtual.control import Control
 from labctl.virtual.fault_script import Drop
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]

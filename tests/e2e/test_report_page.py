@@ -14,7 +14,7 @@ from measured_runs import PAIR, Made, measured
 from stored_runs import stored
 
 from labctl.cli.root import run_cli
-from labctl.records import Execution
+from labctl.records.board import Execution
 from labctl.report.page.build import build_report
 from labctl.report.page.evaluation import evaluation_report
 from labctl.report.page.html import html

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from labs import RECIPE, LabUnderTest, blamed, lab_with_board, said
 
-from labctl.bundle import open_bundle
+from labctl.bundle.reader import open_bundle
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 

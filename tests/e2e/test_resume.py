@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from labs import LabUnderTest, RunningLabctl, blamed, said
 
-from labctl.virtual import Control
 from labctl.virtual import fault_script as f
+from labctl.virtual.control import Control
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3000)]
 

@@ -10,17 +10,13 @@ from llama_builds import need_server
 
 from labctl.config.lab import find_lab
 from labctl.config.models import ModelSource
-from labctl.evaluation.endpoints import (
-    Generation,
-    GenerationRequest,
-    Message,
-    Refused,
-    open_client,
-)
-from labctl.evaluation.servers import ServerRequest, StartedEndpoint, started_endpoint
-from labctl.records import Execution
+from labctl.evaluation.endpoints.base import Generation, GenerationRequest, Message
+from labctl.evaluation.endpoints.errors import Refused
+from labctl.evaluation.endpoints.opening import open_client
+from labctl.evaluation.servers.started import ServerRequest, StartedEndpoint, started_endpoint
+from labctl.records.board import Execution
 from labctl.runs.observer import Observer
-from labctl.transport import OpenOptions
+from labctl.transport.base import OpenOptions
 from labctl.transport.registry import TRANSPORTS
 
 #: It takes many minutes to compile.

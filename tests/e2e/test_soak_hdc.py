@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 from leaks import nothing_left
 
-from labctl.transport import HdcTcpConfig, TransferOptions, Transport
-from labctl.virtual import Served, VirtualBoard, serving
+from labctl.transport.base import TransferOptions, Transport
+from labctl.transport.hdc import HdcTcpConfig
+from labctl.virtual.board import Served, VirtualBoard, serving
 
 pytestmark = [pytest.mark.e2e, pytest.mark.soak]
 

@@ -16,18 +16,21 @@ import agent_builds
 import pytest
 from booted_arm64 import boot
 
-from labctl.build import BuildRequest, build
+from labctl.build.builder import build
+from labctl.build.plan import BuildRequest
 from labctl.config.lab import Board
-from labctl.engines import Inputs, RawOutput
+from labctl.engines.base import Inputs, RawOutput
 from labctl.performance.prediction import Rate, Rates
-from labctl.records import BoardFacts, Execution, ModelIdentity, TimingRecord, TrialPrediction
+from labctl.records.board import BoardFacts, Execution
+from labctl.records.timing import TimingRecord
+from labctl.records.trial import ModelIdentity, TrialPrediction
 from labctl.results.telemetry import read_telemetry
 from labctl.runs.inputs.prepare import Prepared, prepare, read_recipe
 from labctl.runs.planning.forecast import make_forecast
 from labctl.runs.planning.trials import PlannedTrial
 from labctl.shipped import RECIPES
-from labctl.stats import near_border
-from labctl.transport import HdcTcpConfig
+from labctl.stats.roofline import near_border
+from labctl.transport.hdc import HdcTcpConfig
 
 pytestmark = [pytest.mark.e2e, pytest.mark.soak, pytest.mark.timeout(7200)]
 

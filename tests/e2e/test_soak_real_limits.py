@@ -9,13 +9,17 @@ import agent_builds
 import pytest
 from asked import request, with_client
 
-from labctl.build import BuildRequest, build, list_artifacts
+from labctl.build.artifact import list_artifacts
+from labctl.build.builder import build
+from labctl.build.plan import BuildRequest
 from labctl.config.lab import find_lab
 from labctl.config.models import ModelSource
 from labctl.evaluation.budgets import can_cut, check_truncation, cut
-from labctl.evaluation.endpoints import Api, EndpointClient, Generation, check_count
-from labctl.evaluation.servers import ServerRequest, StartedEndpoint, started_endpoint
-from labctl.records import GenerationRecord
+from labctl.evaluation.endpoints.base import EndpointClient, Generation
+from labctl.evaluation.endpoints.counting import check_count
+from labctl.evaluation.endpoints.opening import Api
+from labctl.evaluation.servers.started import ServerRequest, StartedEndpoint, started_endpoint
+from labctl.records.evaluation import GenerationRecord
 from labctl.runs.observer import Observer
 from labctl.transport.registry import TRANSPORTS
 

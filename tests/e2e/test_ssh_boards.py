@@ -12,8 +12,9 @@ from labs import TALKING, LabUnderTest, blamed, give_talker, lab_with_board, sai
 from sshd_host import SshHost, ssh_host
 
 from labctl.board.probe_files import latest_probe
-from labctl.records import BoardProbe, Execution
-from labctl.transport import HdcTcpConfig
+from labctl.records.board import Execution
+from labctl.records.probe import BoardProbe
+from labctl.transport.hdc import HdcTcpConfig
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3000)]
 

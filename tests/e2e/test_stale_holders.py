@@ -16,8 +16,8 @@ from board_effects import effects_after_epoch, read_effects, unfenced_effects
 from labs import give_talker, lab_with_board, said
 
 from labctl import process
-from labctl.transport import HdcTcpConfig
-from labctl.virtual import Served, VirtualBoard, serving
+from labctl.transport.hdc import HdcTcpConfig
+from labctl.virtual.board import Served, VirtualBoard, serving
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
@@ -27,12 +27,12 @@ HOLDER = """
 import itertools, os, secrets, sys
 from pathlib import Path
 from labctl.board import *
-from labctl.deploy import describe
+from labctl.deploy.plan import describe
 from labctl.deploy.send import deploy
 from labctl.deploy.plan import plan
 from labctl.errors import InfraError, LeaseLost
 from labctl.runs.board.state_changes import BoardChanges
-from labctl.transport import HdcTcpConfig
+from labctl.transport.hdc import HdcTcpConfig
 
 address, workdir, program, folder = sys.argv[1:]
 folder = Path(folder)

@@ -29,14 +29,14 @@ from labctl.errors import (
     LinkError,
     ProgramFailed,
 )
-from labctl.evaluation.servers import ServerRequest, StartedEndpoint, started_endpoint
-from labctl.records import Execution
+from labctl.evaluation.servers.started import ServerRequest, StartedEndpoint, started_endpoint
+from labctl.records.board import Execution
 from labctl.retry import wait_until
 from labctl.runs.observer import Observer
-from labctl.transport import OpenOptions
+from labctl.transport.base import OpenOptions
 from labctl.transport.registry import TRANSPORTS
-from labctl.virtual import Control
 from labctl.virtual import fault_script as f
+from labctl.virtual.control import Control
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 

@@ -14,8 +14,8 @@ from labctl.board.job import Survivor
 from labctl.board.running_jobs import Survivors
 from labctl.config.lab import LabFile, find_lab
 from labctl.errors import SurvivingProcess
-from labctl.state import lab_state
 from labctl.state.health import Health
+from labctl.state.state import lab_state
 from labctl.transport.registry import TRANSPORTS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]

@@ -17,9 +17,12 @@ import pytest
 from jobs import Job
 
 from labctl.config.recipe import EngineChoice
-from labctl.engines import RawOutput, make_engine
-from labctl.engines.llama_cpp import LlamaCpp, LlamaCppParameters
-from labctl.records import Check, TimingRecord
+from labctl.engines.base import RawOutput
+from labctl.engines.llama_cpp.engine import LlamaCpp
+from labctl.engines.llama_cpp.parameters import LlamaCppParameters
+from labctl.engines.registry import make_engine
+from labctl.records.timing import TimingRecord
+from labctl.records.trial import Check
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 

@@ -9,7 +9,7 @@ from labs import LabUnderTest, blamed, said
 
 from labctl.config.lab import Lab, LabFile
 from labctl.retry import wait_until
-from labctl.state import lab_state
+from labctl.state.state import lab_state
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 

@@ -19,7 +19,8 @@ from labctl import process
 from labctl.build.artifact import artifacts_dir
 from labctl.config.lab import find_lab
 from labctl.retry import wait_until
-from labctl.state import Job, LabState, lab_state
+from labctl.state.job import Job
+from labctl.state.state import LabState, lab_state
 from labctl.transport.registry import TRANSPORTS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.soak, pytest.mark.timeout(1200)]

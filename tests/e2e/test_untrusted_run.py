@@ -18,14 +18,18 @@ from labctl.config.lab import find_lab
 from labctl.errors import BoardOutOfService, ConfigError
 from labctl.farm.untrusted_run import run_untrusted
 from labctl.retry import wait_until
-from labctl.runs import Observer, RunRequest, read_recipe
+from labctl.runs.inputs.prepare import read_recipe
 from labctl.runs.inputs.untrusted_recipe import Workspace
-from labctl.state import Job, lab_state
+from labctl.runs.observer import Observer
+from labctl.runs.run import RunRequest
 from labctl.state.health import NOT_LOOKED_THROUGH, BoardHealth, Health, Healths
-from labctl.transport import CommandResult, HdcTcpConfig, Transport
+from labctl.state.job import Job
+from labctl.state.state import lab_state
+from labctl.transport.base import CommandResult, Transport
+from labctl.transport.hdc import HdcTcpConfig
 from labctl.transport.registry import TRANSPORTS
 from labctl.transport.testing import WrappedTransport
-from labctl.virtual import VirtualBoard, serving
+from labctl.virtual.board import VirtualBoard, serving
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 

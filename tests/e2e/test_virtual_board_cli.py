@@ -13,7 +13,8 @@ import yaml
 from virtual_process import virtual_board_process
 
 from labctl import process
-from labctl.transport import HdcTcpConfig, TransferOptions
+from labctl.transport.base import TransferOptions
+from labctl.transport.hdc import HdcTcpConfig
 
 pytestmark = pytest.mark.e2e
 

@@ -9,13 +9,16 @@ from llama_output import Session
 from records_made import model
 
 from labctl.config.recipe import EngineChoice
-from labctl.engines import Inputs, RawOutput, Tool, make_engine
+from labctl.engines.base import Inputs, RawOutput, Tool
 from labctl.engines.command import Command
 from labctl.engines.command.arguments import filled, placeholders
 from labctl.engines.command.matching import find_all
 from labctl.engines.command.numbers import in_base_unit
+from labctl.engines.registry import make_engine
 from labctl.errors import ConfigError, OutputNotUnderstood, ProgramFailed
-from labctl.records import BoardFacts, Check, Execution, JobStatus, TimingRecord
+from labctl.records.board import BoardFacts, Execution
+from labctl.records.timing import TimingRecord
+from labctl.records.trial import Check, JobStatus
 
 MS = 1_000_000
 TOOL = Tool("/bin/p", "run")

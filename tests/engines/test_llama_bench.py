@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 from records_made import model
 
-from labctl.engines import Inputs, RawOutput, Tool
-from labctl.engines.llama_cpp import LlamaBench
+from labctl.engines.base import Inputs, RawOutput, Tool
+from labctl.engines.llama_cpp.bench import LlamaBench
 from labctl.errors import ConfigError, OutputNotUnderstood, ProgramFailed
-from labctl.records import BoardFacts, CpuFacts, Execution, JobStatus, TimingRecord
+from labctl.records.board import BoardFacts, CpuFacts, Execution
+from labctl.records.timing import TimingRecord
+from labctl.records.trial import JobStatus
 
 ENGINE = LlamaBench()
 NEW = Tool("llama-bench", "new")

@@ -12,9 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from llama_output import MS, Session, completion
 
-from labctl.engines import RawOutput
-from labctl.engines.llama_cpp import LlamaCpp, LlamaCppParameters
-from labctl.records import Check, TimingRecord
+from labctl.engines.base import RawOutput
+from labctl.engines.llama_cpp.engine import LlamaCpp
+from labctl.engines.llama_cpp.parameters import LlamaCppParameters
+from labctl.records.timing import TimingRecord
+from labctl.records.trial import Check
 
 ENGINE = LlamaCpp()
 FORMS = ("common_perf", "llama_perf", "llama_print_timings")

@@ -1,7 +1,7 @@
 import pytest
 
-from labctl.engines import RawOutput
-from labctl.engines.llama_cpp import LlamaCpp
+from labctl.engines.base import RawOutput
+from labctl.engines.llama_cpp.engine import LlamaCpp
 from labctl.errors import (
     BoardError,
     ConfigError,
@@ -10,7 +10,7 @@ from labctl.errors import (
     ProgramFailed,
     ProgramTimeout,
 )
-from labctl.records import JobStatus
+from labctl.records.trial import JobStatus
 
 ENGINE = LlamaCpp()
 

@@ -6,10 +6,14 @@ from pathlib import Path
 import pytest
 from llama_output import MS, Session, completion, completion_jsonl, entry
 
-from labctl.engines import Inputs, RawOutput, Seen, Tool
-from labctl.engines.llama_cpp import LlamaCpp, LlamaCppParameters
+from labctl.engines.base import Inputs, RawOutput, Tool
+from labctl.engines.llama_cpp.engine import LlamaCpp
+from labctl.engines.llama_cpp.parameters import LlamaCppParameters
+from labctl.engines.progress import Seen
 from labctl.errors import ConfigError, IntegrityError, OutputNotUnderstood, ProgramFailed
-from labctl.records import Check, JobStatus, StreamSoFar, TimingRecord
+from labctl.records.telemetry import StreamSoFar
+from labctl.records.timing import TimingRecord
+from labctl.records.trial import Check, JobStatus
 
 ENGINE = LlamaCpp()
 NEW, CLASSIC = Tool("llama-completion", "completion"), Tool("llama-cli", "classic")

@@ -9,7 +9,8 @@ from labctl.engines.llama_cpp.bench import LlamaBench
 from labctl.engines.llama_cpp.engine import LlamaCpp
 from labctl.engines.llama_cpp.parameters import repacked_bytes
 from labctl.engines.llama_cpp.perplexity import LlamaPerplexity
-from labctl.records import BoardFacts, Execution, ModelIdentity, TensorMix
+from labctl.records.board import BoardFacts, Execution
+from labctl.records.trial import ModelIdentity, TensorMix
 
 MIB = 1 << 20
 MODEL = ModelIdentity(

@@ -1,10 +1,12 @@
 import pytest
 
 from labctl.config.recipe import EngineChoice
-from labctl.engines import Inputs, Tool, make_engine
-from labctl.engines.llama_cpp import LlamaCpp
+from labctl.engines.base import Inputs, Tool
+from labctl.engines.llama_cpp.engine import LlamaCpp
+from labctl.engines.registry import make_engine
 from labctl.errors import ConfigError
-from labctl.records import BoardFacts, CpuFacts, Execution, ModelIdentity, TensorMix
+from labctl.records.board import BoardFacts, CpuFacts, Execution
+from labctl.records.trial import ModelIdentity, TensorMix
 
 ENGINE = LlamaCpp()
 NEW = Tool("llama-completion", "completion")

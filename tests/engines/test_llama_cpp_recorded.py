@@ -4,10 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from labctl.engines import RawOutput
-from labctl.engines.llama_cpp import LlamaCpp, LlamaCppParameters
+from labctl.engines.base import RawOutput
+from labctl.engines.llama_cpp.engine import LlamaCpp
+from labctl.engines.llama_cpp.parameters import LlamaCppParameters
 from labctl.errors import IntegrityError, OutputNotUnderstood
-from labctl.records import JobStatus, TimingRecord
+from labctl.records.timing import TimingRecord
+from labctl.records.trial import JobStatus
 
 ENGINE = LlamaCpp()
 DONE = JobStatus(

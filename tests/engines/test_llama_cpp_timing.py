@@ -3,10 +3,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from llama_output import MS, Session, perf_new, session
 
-from labctl.engines import RawOutput
-from labctl.engines.llama_cpp import LlamaCpp, LlamaCppParameters
+from labctl.engines.base import RawOutput
+from labctl.engines.llama_cpp.engine import LlamaCpp
+from labctl.engines.llama_cpp.parameters import LlamaCppParameters
 from labctl.errors import OutputNotUnderstood
-from labctl.records import TimingRecord
+from labctl.records.timing import TimingRecord
 
 ENGINE = LlamaCpp()
 WORDS = [b" the", b" meaning", b" of", b" life", b" is", b" \xf0\x9f", b"\x92\x9b", b"\n", b"\n\n"]

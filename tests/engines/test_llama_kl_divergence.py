@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from records_made import model
 
-from labctl.engines import Inputs, RawOutput, Tool
-from labctl.engines.llama_cpp import LlamaKlDivergence
+from labctl.engines.base import Inputs, RawOutput, Tool
+from labctl.engines.llama_cpp.kl_divergence import LlamaKlDivergence
 from labctl.errors import ConfigError, IntegrityError, OutputNotUnderstood, ProgramFailed
-from labctl.records import JobStatus
+from labctl.records.trial import JobStatus
 
 ENGINE = LlamaKlDivergence()
 RAW = RawOutput.read(Path(__file__).parents[1] / "fixtures" / "llama_cpp" / "kl_divergence")

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from records_made import model
 
-from labctl.engines import Inputs, RawOutput, Tool
-from labctl.engines.llama_cpp import LlamaPerplexity
+from labctl.engines.base import Inputs, RawOutput, Tool
+from labctl.engines.llama_cpp.perplexity import LlamaPerplexity
 from labctl.errors import ConfigError, IntegrityError, OutputNotUnderstood, ProgramFailed
-from labctl.records import JobStatus
+from labctl.records.trial import JobStatus
 
 ENGINE = LlamaPerplexity()
 RECORDED = Path(__file__).parents[1] / "fixtures" / "llama_cpp" / "perplexity"

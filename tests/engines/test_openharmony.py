@@ -7,9 +7,12 @@ import pytest
 from records_made import model
 
 from labctl.config.recipe import EngineChoice
-from labctl.engines import Engine, Inputs, RawOutput, Tool, make_engine
+from labctl.engines.base import Engine, Inputs, RawOutput, Tool
+from labctl.engines.registry import make_engine
 from labctl.errors import ConfigError, OutputNotUnderstood, ProgramFailed
-from labctl.records import BoardFacts, CpuFacts, Execution, JobStatus, TimingRecord
+from labctl.records.board import BoardFacts, CpuFacts, Execution
+from labctl.records.timing import TimingRecord
+from labctl.records.trial import JobStatus
 
 VALUES = " ".join(f"{n / 1e6:f}" for n in range(51))
 DEMO = (

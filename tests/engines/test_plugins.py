@@ -14,10 +14,10 @@ import labctl
 from labctl.cli.root import run_cli
 from labctl.config.recipe import EngineChoice
 from labctl.config.recipe_parts import Variant
-from labctl.engines import Engine, Roles, engine_names, engine_tasks, make_engine
-from labctl.engines.base import EngineBase
+from labctl.engines.base import Engine, EngineBase, Roles
+from labctl.engines.registry import engine_names, engine_tasks, make_engine
 from labctl.errors import ConfigError
-from labctl.records import Workload
+from labctl.records.trial import Workload
 from labctl.runs.planning.trials import cut
 
 GOOD = (SOURCE / "abacus_engine.py").read_text()
@@ -102,11 +102,11 @@ def test_only_names_are_looked_at_until_an_engine_is_used(site: Path) -> None:
     code = (
         f"import sys; sys.path.insert(0, {str(site)!r})\n"
         "import labctl.engines, labctl.runs.inputs.prepare\n"
-        "assert 'other' in labctl.engines.engine_names()\n"
+        "assert 'other' in labctl.engines.registry.engine_names()\n"
         "kinds = ('llama_cpp', 'command', 'openharmony')\n"
         "assert not [m for m in sys.modules if m.startswith(tuple(\n"
         "    f'labctl.engines.{kind}' for kind in kinds))], sys.modules\n"
-        "labctl.engines.engine_tasks('command')\n"
+        "labctl.engines.registry.engine_tasks('command')\n"
         "assert 'labctl.engines.llama_cpp' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -2,15 +2,14 @@
 
 import pytest
 
-from labctl.engines import Seen
 from labctl.engines.base import ProgramSource
 from labctl.engines.command.engine import Command
 from labctl.engines.command.schema import TokenStream
-from labctl.engines.llama_cpp import LlamaCpp
 from labctl.engines.llama_cpp.bench import LlamaBench
+from labctl.engines.llama_cpp.engine import LlamaCpp
 from labctl.engines.llama_cpp.perplexity import LlamaPerplexity
-from labctl.engines.progress import ProgramProgress
-from labctl.records import StreamSoFar
+from labctl.engines.progress import ProgramProgress, Seen
+from labctl.records.telemetry import StreamSoFar
 
 SECOND = 1_000_000_000
 NOTHING = StreamSoFar(pieces=0, lines=0, bytes=0)

@@ -15,12 +15,9 @@ from shouter import TOOL, Shouter
 
 from labctl import process
 from labctl.config.recipe import EngineChoice
-from labctl.engines import (
-    Inputs,
-    Question,
-    make_engine,
-    make_server,
-)
+from labctl.engines.base import Inputs
+from labctl.engines.registry import make_engine, make_server
+from labctl.engines.server import Question
 from labctl.engines.server_lifecycle import Server, serve
 from labctl.engines.this_host import HostServer, ThisHost
 from labctl.errors import (

@@ -3,10 +3,11 @@
 import pytest
 
 from labctl.config.recipe import EngineChoice
-from labctl.engines import TokenCounts, make_engine
-from labctl.engines.llama_cpp import LlamaCpp
+from labctl.engines.base import TokenCounts
 from labctl.engines.llama_cpp.bench import LlamaBench
+from labctl.engines.llama_cpp.engine import LlamaCpp
 from labctl.engines.llama_cpp.perplexity import LlamaPerplexity
+from labctl.engines.registry import make_engine
 
 
 def test_a_completion_reads_its_prompt_and_makes_a_token_a_pass() -> None:

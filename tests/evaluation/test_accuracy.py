@@ -4,7 +4,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from labctl.evaluation.accuracy import AccuracyTable, accuracy_table, in_both
-from labctl.records import Failure, GenerationRecord, GradeRecord
+from labctl.records.evaluation import GenerationRecord, GradeRecord
+from labctl.records.trial import Failure
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 

@@ -12,19 +12,19 @@ from labctl.cli.root import run_cli
 from labctl.errors import ConfigError
 from labctl.evaluation.agreement import Agreement, Answers, agreements
 from labctl.evaluation.directory import EvaluationDirectory
-from labctl.records import (
+from labctl.records.board import Execution
+from labctl.records.evaluation import (
     DatasetRecord,
     EndpointRecord,
     EvaluationRecord,
-    Execution,
     GenerationRecord,
     GradeRecord,
-    ModelIdentity,
     PromptRecord,
     SamplingRecord,
 )
+from labctl.records.trial import ModelIdentity
 from labctl.runs.record.directory import RunDirectory
-from labctl.stats import wilson_interval
+from labctl.stats.proportions import wilson_interval
 
 Printed = pytest.CaptureFixture[str]
 BEGAN = datetime(2026, 11, 22, 9, 30, tzinfo=UTC)

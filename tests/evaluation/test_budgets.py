@@ -13,8 +13,10 @@ from labctl.evaluation.budgets import (
     equal_tokens,
     tokens_within,
 )
-from labctl.evaluation.endpoints import Api, EndpointClient, Generation
-from labctl.records import Failure, GenerationRecord
+from labctl.evaluation.endpoints.base import EndpointClient, Generation
+from labctl.evaluation.endpoints.opening import Api
+from labctl.records.evaluation import GenerationRecord
+from labctl.records.trial import Failure
 
 EURO = ["The", " price", " is", " ", b"\xe2\x82", b"\xac", "4", ".", " <", "end", ">", "x"]
 

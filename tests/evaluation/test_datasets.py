@@ -9,7 +9,9 @@ import pytest
 
 from labctl.config.yaml import document
 from labctl.errors import ConfigError
-from labctl.evaluation.datasets import DatasetSource, keep_questions, kept_questions, load_dataset
+from labctl.evaluation.datasets.kept import keep_questions, kept_questions
+from labctl.evaluation.datasets.load import load_dataset
+from labctl.evaluation.datasets.source import DatasetSource
 from labctl.evaluation.question import Dataset
 
 

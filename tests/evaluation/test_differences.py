@@ -10,7 +10,7 @@ from rich.console import Console
 from labctl.evaluation.accuracy import AccuracyTable, accuracy_table
 from labctl.evaluation.differences import model_differences, sampled
 from labctl.evaluation.results import document
-from labctl.records import GradeRecord
+from labctl.records.evaluation import GradeRecord
 from labctl.report.accuracy_table import print_accuracies
 
 

@@ -15,9 +15,9 @@ from labctl.errors import Blame, ConfigError, ExitStatus, HostError
 from labctl.evaluation.directory import EvaluationDirectory
 from labctl.evaluation.results import table_of
 from labctl.evaluation.run import resume_evaluation
-from labctl.records import GradeRecord
+from labctl.records.evaluation import GradeRecord
 from labctl.records.events import Answers, AnyEvent, End, Evaluation
-from labctl.runs import Observer
+from labctl.runs.observer import Observer
 from labctl.runs.record.directory import RunDirectory
 
 #: Busy, and to be asked again at once.

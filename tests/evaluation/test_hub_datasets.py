@@ -10,7 +10,8 @@ from clocks import skip_waits
 from model_hub import COMMIT, Hub, model_hub
 
 from labctl.errors import ConfigError, HostError, IntegrityError
-from labctl.evaluation.datasets import DatasetSource, load_dataset
+from labctl.evaluation.datasets.load import load_dataset
+from labctl.evaluation.datasets.source import DatasetSource
 from labctl.evaluation.question import Dataset
 
 QUESTIONS = "".join(

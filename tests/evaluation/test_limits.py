@@ -7,7 +7,8 @@ from evaluations import recipe_of, recipe_text
 from records_made import model, plan, planned_run, run, timing, trial
 
 from labctl.evaluation.limits import limits_of
-from labctl.records import BoardFacts, Check, Execution
+from labctl.records.board import BoardFacts, Execution
+from labctl.records.trial import Check
 
 RUN = "20261120T223000Z-q8-q2-abcdef"
 MODELS = {key: model(key) for key in ("q2_k", "q8_0")}

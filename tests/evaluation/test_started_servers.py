@@ -17,11 +17,12 @@ from tiny_gguf import write_tiny_gguf
 from labctl.config.yaml.document import Document
 from labctl.errors import BoardError, ConfigError, HostError, ProgramFailed
 from labctl.evaluation import contact
-from labctl.evaluation.endpoints import ServerIdentity
+from labctl.evaluation.endpoints.base import ServerIdentity
 from labctl.evaluation.recipe import load_evaluation
-from labctl.evaluation.servers import ServerRequest
-from labctl.gguf import identify_file
-from labctl.records import EndpointRecord, ModelIdentity
+from labctl.evaluation.servers.started import ServerRequest
+from labctl.gguf.inspect import identify_file
+from labctl.records.evaluation import EndpointRecord
+from labctl.records.trial import ModelIdentity
 from labctl.runs.observer import Observer
 
 RECIPE = """\

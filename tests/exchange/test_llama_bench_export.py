@@ -13,10 +13,12 @@ from records_made import plan, planned_run, run, timing, trial
 
 from labctl.build.plan import source_now
 from labctl.cli.root import run_cli
-from labctl.engines import RawOutput
-from labctl.engines.llama_cpp import LlamaBench
+from labctl.engines.base import RawOutput
+from labctl.engines.llama_cpp.bench import LlamaBench
 from labctl.engines.llama_cpp.bench_results import sql_text
-from labctl.records import ArtifactIdentity, BoardFacts, CpuFacts, Execution, TrialState
+from labctl.records.board import BoardFacts, CpuFacts, Execution
+from labctl.records.run import ArtifactIdentity
+from labctl.records.trial import TrialState
 from labctl.runs.record.directory import RunDirectory
 
 RECORDED = Path(__file__).parents[1] / "fixtures" / "llama_cpp" / "bench" / "new.jsonl"

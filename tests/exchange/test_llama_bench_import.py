@@ -15,11 +15,12 @@ import pytest
 from records_made import BEGAN, plan, planned_run, run, trial
 
 from labctl.cli.root import run_cli
-from labctl.compare import compare, match_sides, run_sides
+from labctl.compare.sides import match_sides, run_sides
+from labctl.compare.verdicts import compare
 from labctl.engines.llama_cpp.bench_results import json_text, sql_text
 from labctl.errors import ConfigError
 from labctl.exchange.llama_bench_import import import_results
-from labctl.records import RunEnd
+from labctl.records.run import RunEnd
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.repository import RunRepository
 

@@ -9,7 +9,7 @@ import pytest
 from evaluations_made import made_evaluation
 
 from labctl.evaluation.accuracy import accuracy_table
-from labctl.evaluation.datasets import KeptQuestions
+from labctl.evaluation.datasets.kept import KeptQuestions
 from labctl.evaluation.prompts import Prompt
 from labctl.evaluation.question import Question
 from labctl.exchange.lm_eval_export import (
@@ -18,7 +18,7 @@ from labctl.exchange.lm_eval_export import (
     results_document,
     task_samples,
 )
-from labctl.records import EvaluationRecord, GenerationRecord, GradeRecord
+from labctl.records.evaluation import EvaluationRecord, GenerationRecord, GradeRecord
 from labctl.report.page.evaluation_tables import MeasuredEvaluation
 
 PROMPTS = {"steps": Prompt(pattern="step_by_step"), "raw": Prompt(layout="raw-chatml")}

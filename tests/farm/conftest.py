@@ -8,7 +8,7 @@ from postgres_server import PostgresServer
 from workers_made import Started, workers
 
 from labctl.config.lab import Lab, LabFile
-from labctl.state import LabState, lab_state
+from labctl.state.state import LabState, lab_state
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -13,7 +13,7 @@ from labctl.farm.nightly.executor import GOOD
 from labctl.farm.nightly.last_good import new_good_runs
 from labctl.farm.nightly.nights import same_programs
 from labctl.records.night import NightResult, NightVerdict
-from labctl.state import lab_state
+from labctl.state.state import lab_state
 
 ROW, PLAN = "llama/r000@b0", "simulated"
 COMMITS = {f"c{number}": 0.08 * (number >= 2) for number in range(4)}

@@ -21,8 +21,9 @@ from labctl.farm.untrusted_run import check_paths
 from labctl.farm.worker import Worker
 from labctl.retry import wait_until
 from labctl.runs.inputs.untrusted_recipe import Workspace
-from labctl.state import Health, LabState, lab_state
+from labctl.state.health import Health
 from labctl.state.jobs import Jobs
+from labctl.state.state import LabState, lab_state
 from labctl.transport.registry import TRANSPORTS
 
 RECIPE = """\

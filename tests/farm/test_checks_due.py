@@ -6,9 +6,10 @@ import pytest
 
 from labctl.config.health import HealthChecks
 from labctl.config.lab import Board, Lab, LabFile
-from labctl.farm.health import due
-from labctl.state import Health, lab_state
-from labctl.transport import LocalConfig
+from labctl.farm.health.checks_due import due
+from labctl.state.health import Health
+from labctl.state.state import lab_state
+from labctl.transport.local import LocalConfig
 
 
 @pytest.fixture

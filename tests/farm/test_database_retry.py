@@ -8,15 +8,15 @@ import pytest
 from workers_made import Recorded, Started, start
 
 from labctl.config.lab import Lab, LabFile
-from labctl.database import DamagedDatabase, DatabaseAway, patience
-from labctl.database.base import patiently
+from labctl.database.base import DamagedDatabase, DatabaseAway, patience, patiently
 from labctl.errors import BoardBusy, HostError
 from labctl.farm.job import JobResult
 from labctl.farm.turn import Turn
 from labctl.farm.worker import Worker
 from labctl.retry import wait_until
-from labctl.state import LabState, NewJob, lab_state
+from labctl.state.job import NewJob
 from labctl.state.jobs import Jobs
+from labctl.state.state import LabState, lab_state
 
 AWAY = "cannot use the database: it is starting up; retrying for at most 10 minutes"
 

@@ -8,9 +8,9 @@ from records_made import BEGAN, plan, planned_run, run, trial
 from labctl.config.lab import Board, Lab, LabFile
 from labctl.config.recipe import Recipe
 from labctl.farm.expected import recorded_seconds
-from labctl.records import RunEnd
-from labctl.runs import read_recipe
-from labctl.transport import LocalConfig
+from labctl.records.run import RunEnd
+from labctl.runs.inputs.prepare import read_recipe
+from labctl.transport.local import LocalConfig
 
 RECIPE = """\
 name: q2

@@ -17,7 +17,8 @@ from postgres_server import PostgresServer
 
 from labctl.config.lab import find_lab
 from labctl.retry import wait_until
-from labctl.state import NewJob, lab_state
+from labctl.state.job import NewJob
+from labctl.state.state import lab_state
 from labctl.transport.registry import TRANSPORTS
 
 HOSTS = ("lab1", "lab2", "lab3")

@@ -9,7 +9,7 @@ from labctl.farm.nightly.hosts import NightHost
 from labctl.farm.nightly.results import plan_document
 from labctl.farm.recovery.ladder import Climb, Step
 from labctl.records.night import NightRecord
-from labctl.state import BoardHealth
+from labctl.state.health import BoardHealth
 
 STEPS = [{"rung": "reconnect", "helped": False, "reason": "no contact", "seconds": 1.3}]
 CLIMB = Climb((Step("reconnect", False, "no contact", 1.26),))

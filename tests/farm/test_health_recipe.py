@@ -12,10 +12,12 @@ from labctl.config.lab import Board, Lab, LabFile
 from labctl.errors import Blame, JobError
 from labctl.farm.health import recipe as module
 from labctl.farm.health.checking import CHECK
-from labctl.records import Failure, PlanRecord, RunEnd
-from labctl.runs import Observer
+from labctl.records.run import PlanRecord, RunEnd
+from labctl.records.trial import Failure
+from labctl.runs.observer import Observer
 from labctl.runs.record.directory import RunDirectory
-from labctl.transport import LocalConfig, Transport
+from labctl.transport.base import Transport
+from labctl.transport.local import LocalConfig
 
 GOOD, NOW = "20261121T000000Z-health-check-aaaaaa", "20261122T000000Z-health-check-bbbbbb"
 

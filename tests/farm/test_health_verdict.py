@@ -9,11 +9,12 @@ from records_made import BEGAN, probe
 
 from labctl.config.health import HealthChecks
 from labctl.config.lab import Lab, LabFile
-from labctl.farm.health import Finding, Verdict, suspicion
-from labctl.farm.health.verdict import judge, next_health
-from labctl.records import BoardProbe, MemoryRate
-from labctl.state import BoardEvent, BoardHealth, Health, lab_state
-from labctl.state.events import EventKind
+from labctl.farm.health.checks_due import suspicion
+from labctl.farm.health.verdict import Finding, Verdict, judge, next_health
+from labctl.records.probe import BoardProbe, MemoryRate
+from labctl.state.events import BoardEvent, EventKind
+from labctl.state.health import BoardHealth, Health
+from labctl.state.state import lab_state
 
 SETTINGS = HealthChecks()
 

@@ -29,9 +29,10 @@ from labctl.farm.run_executor import RunExecutor, RunLedger
 from labctl.farm.worker import Worker
 from labctl.results.gates import leave_open
 from labctl.retry import wait_until
-from labctl.runs import read_recipe
-from labctl.state import LabState, NewJob, lab_state
-from labctl.transport import Transport
+from labctl.runs.inputs.prepare import read_recipe
+from labctl.state.job import NewJob
+from labctl.state.state import LabState, lab_state
+from labctl.transport.base import Transport
 from labctl.transport.registry import TRANSPORTS
 
 

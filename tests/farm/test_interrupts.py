@@ -11,16 +11,16 @@ import pytest
 from workers_made import Recorded, Started, start
 
 from labctl.config.lab import Lab, LabFile
-from labctl.database import DatabaseAway
-from labctl.database.base import patiently
+from labctl.database.base import DatabaseAway, patiently
 from labctl.farm.interrupts import on_interrupt
 from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.nightly.lab_executor import LabExecutor
 from labctl.farm.nightly.night_jobs import NightJobs
 from labctl.farm.worker import Worker
 from labctl.retry import wait_until
-from labctl.state import Job, NewJob, lab_state
+from labctl.state.job import Job, NewJob
 from labctl.state.jobs import Jobs
+from labctl.state.state import lab_state
 
 
 @pytest.fixture(autouse=True)

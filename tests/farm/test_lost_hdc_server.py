@@ -13,9 +13,11 @@ from failing_boards import command, connect, lab_of_boards, load, thawing
 from fake_hdc import FakeHdc, install
 
 from labctl.config.lab import LabFile
-from labctl.farm.health import CheckResult, Finding, check
-from labctl.runs import Observer
-from labctl.state import Health, lab_state
+from labctl.farm.health.checking import CheckResult, check
+from labctl.farm.health.verdict import Finding
+from labctl.runs.observer import Observer
+from labctl.state.health import Health
+from labctl.state.state import lab_state
 from labctl.transport.hdc_server import shared
 
 pytestmark = pytest.mark.usefixtures("private_state")

@@ -9,8 +9,9 @@ from webhook_receiver import receiving
 
 from labctl.farm.news import LabNews
 from labctl.retry import wait_until
-from labctl.state import Health, NewJob, lab_state
-from labctl.state.health import NOT_LOOKED_THROUGH, UNTRUSTED
+from labctl.state.health import NOT_LOOKED_THROUGH, UNTRUSTED, Health
+from labctl.state.job import NewJob
+from labctl.state.state import lab_state
 
 
 def test_a_board_in_quarantine_is_news_once(tmp_path: Path) -> None:

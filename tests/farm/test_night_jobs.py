@@ -20,8 +20,7 @@ from workers_made import looks_of
 
 from labctl.config.lab import LabFile, find_lab
 from labctl.config.recipe import Recipe, find_recipe
-from labctl.database import DamagedDatabase, DatabaseAway
-from labctl.database.base import patiently
+from labctl.database.base import DamagedDatabase, DatabaseAway, patiently
 from labctl.errors import (
     Blame,
     BoardBusy,
@@ -44,15 +43,16 @@ from labctl.farm.run_archives import RunArchives
 from labctl.farm.run_content import RunContent
 from labctl.farm.store import lab_store
 from labctl.farm.worker import Worker
-from labctl.records import NightPart
 from labctl.records.night import NightRow
+from labctl.records.run import NightPart
 from labctl.retry import wait_until
-from labctl.runs import read_recipe
-from labctl.state import Job, NewJob, lab_state
+from labctl.runs.inputs.prepare import read_recipe
 from labctl.state.events import this_user
 from labctl.state.groups import NewGroup
 from labctl.state.health import BoardHealth, Health, Healths
+from labctl.state.job import Job, NewJob
 from labctl.state.jobs import Jobs
+from labctl.state.state import lab_state
 from labctl.state.uses import UseKind
 from labctl.transport.registry import TRANSPORTS
 

@@ -22,7 +22,7 @@ from labctl.farm.nightly.results import plan_lines
 from labctl.farm.nightly.run import NightRequest, _planned
 from labctl.farm.nightly.sources import sources_of
 from labctl.records.night import NightRecord, NightVerdict
-from labctl.transport import Transport
+from labctl.transport.base import Transport
 from labctl.transport.registry import TRANSPORTS
 
 

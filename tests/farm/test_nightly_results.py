@@ -14,7 +14,7 @@ from simulated_farm import SimulatedFarm, Truth, night_of, plan_rows
 
 from labctl.config.lab import Lab, LabFile
 from labctl.errors import Blame, CompileError, HostError
-from labctl.farm.health import suspicion
+from labctl.farm.health.checks_due import suspicion
 from labctl.farm.nightly.executor import Built
 from labctl.farm.nightly.judge import finding as judge_finding
 from labctl.farm.nightly.judge import keep_flips, night_before
@@ -42,8 +42,8 @@ from labctl.records.night import (
     NightVerdict,
     Stage,
 )
-from labctl.report.ci import CI_FORMATS, ci_text
-from labctl.state import lab_state
+from labctl.report.ci.texts import CI_FORMATS, ci_text
+from labctl.state.state import lab_state
 
 GOOD, SLOWER = NightVerdict.GOOD, NightVerdict.SLOWER
 UNKNOWN, LOST = NightVerdict.NOT_MONITORED, NightVerdict.NOT_MEASURED

@@ -5,8 +5,8 @@ from records_made import timing, trial
 
 from labctl.errors import Blame, ConfigError, HostError, ProgramFailed
 from labctl.farm.nightly.lab_executor import run_values
-from labctl.records import Check, Failure, TrialRecord, TrialState
 from labctl.records.night import NightRow
+from labctl.records.trial import Check, Failure, TrialRecord, TrialState
 
 ROW = NightRow(
     name="llama/q2@rk1",

@@ -9,8 +9,9 @@ from labctl.config.lab import LabFile
 from labctl.errors import ConfigError, HostError
 from labctl.farm import preparing
 from labctl.retry import wait_until
-from labctl.state import Job, LabState, NewJob
 from labctl.state.groups import NewGroup
+from labctl.state.job import Job, NewJob
+from labctl.state.state import LabState
 
 
 def large(name: str, *boards: str, number: int = 0) -> NewJob:

@@ -11,7 +11,7 @@ from labctl.errors import ConfigError
 from labctl.farm import queue_engine
 from labctl.farm.queue_engine import QueueEngine, queue_of, wake_workers
 from labctl.retry import wait_until
-from labctl.state import LabState, lab_state
+from labctl.state.state import LabState, lab_state
 
 
 @pytest.fixture

@@ -14,8 +14,7 @@ from farm_lab import write_farm
 from postgres_server import PostgresServer, lab_in
 from tiny_gguf import write_tiny_gguf
 
-from labctl.build import find_artifacts
-from labctl.build.artifact import artifacts_dir, publish
+from labctl.build.artifact import artifacts_dir, find_artifacts, publish
 from labctl.config.lab import Board, LabFile, find_lab
 from labctl.config.recipe import find_recipe
 from labctl.errors import Blame, ConfigError, IntegrityError
@@ -25,10 +24,10 @@ from labctl.farm.run_content import RunContent
 from labctl.farm.run_executor import RunExecutor
 from labctl.farm.store import SharedStore
 from labctl.retry import wait_until
-from labctl.runs import read_recipe
-from labctl.runs.inputs.prepare import recipe_files
-from labctl.state import NewJob, lab_state
-from labctl.transport import Transport
+from labctl.runs.inputs.prepare import read_recipe, recipe_files
+from labctl.state.job import NewJob
+from labctl.state.state import lab_state
+from labctl.transport.base import Transport
 from labctl.transport.registry import TRANSPORTS
 
 RECIPE = """\

@@ -11,9 +11,12 @@ from labctl.config.lab import Board, Lab, LabFile
 from labctl.errors import BoardBusy, ConfigError, DeviceLost, LinkError
 from labctl.farm.reach import Reach, host_reach
 from labctl.retry import wait_until
-from labctl.runs import BoardUse, hold_board
-from labctl.state import NewJob, lab_state
-from labctl.transport import LocalConfig, Transport
+from labctl.runs.board.lab_lease import BoardUse
+from labctl.runs.board.session import hold_board
+from labctl.state.job import NewJob
+from labctl.state.state import lab_state
+from labctl.transport.base import Transport
+from labctl.transport.local import LocalConfig
 
 
 def board(host: str | None = None) -> Board:

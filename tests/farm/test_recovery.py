@@ -21,13 +21,14 @@ from labctl.errors import (
     ConfigError,
     LinkRefused,
 )
-from labctl.farm.health import Finding, check
-from labctl.farm.health.verdict import Verdict
-from labctl.farm.recovery import Climb, recover
+from labctl.farm.health.checking import check
+from labctl.farm.health.verdict import Finding, Verdict
 from labctl.farm.recovery.host_fault import find_host_fault
-from labctl.runs import Observer
-from labctl.state import Health, lab_state
-from labctl.virtual import Served
+from labctl.farm.recovery.ladder import Climb, recover
+from labctl.runs.observer import Observer
+from labctl.state.health import Health
+from labctl.state.state import lab_state
+from labctl.virtual.board import Served
 from labctl.virtual.fault_script import Freeze, Truncate
 
 pytestmark = pytest.mark.usefixtures("private_state")

@@ -13,11 +13,12 @@ from labctl.farm.queue_ledger import QueueLedger
 from labctl.farm.run_executor import RunExecutor
 from labctl.farm.store import SharedStore
 from labctl.farm.worker import Worker
-from labctl.records import RunEnd
+from labctl.records.run import RunEnd
 from labctl.runs.record.directory import new_run_id
 from labctl.runs.record.repository import RunRepository
-from labctl.state import Job, NewJob, lab_state
-from labctl.transport import Transport
+from labctl.state.job import Job, NewJob
+from labctl.state.state import lab_state
+from labctl.transport.base import Transport
 from labctl.transport.registry import TRANSPORTS
 
 RUN = "20260728T100000Z-q2-aaaaaa"

@@ -15,10 +15,10 @@ from labctl.config.lab import find_lab
 from labctl.errors import IntegrityError
 from labctl.farm.run_archives import RunArchives, pack, unpack
 from labctl.farm.store import lab_store
-from labctl.records import RunEnd
+from labctl.records.run import RunEnd
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.repository import RunRepository
-from labctl.state import lab_state
+from labctl.state.state import lab_state
 from labctl.transport.registry import TRANSPORTS
 
 RUN = "20260728T100000Z-q2-aaaaaa"

@@ -10,19 +10,18 @@ from farm_lab import write_farm
 from records_made import plan, planned_run, run, trial
 
 from labctl.config.lab import LabFile, find_lab
-from labctl.database import DatabaseAway
-from labctl.database.base import patiently
+from labctl.database.base import DatabaseAway, patiently
 from labctl.errors import ConfigError, ExitStatus
 from labctl.farm import run_executor
 from labctl.farm.job import FarmJob
 from labctl.farm.run_content import RunContent
 from labctl.farm.run_executor import RunExecutor
-from labctl.records import RunEnd
 from labctl.records.events import Trial
+from labctl.records.run import RunEnd
 from labctl.retry import wait_until
-from labctl.runs import Observer
+from labctl.runs.observer import Observer
 from labctl.runs.run import RunRequest
-from labctl.transport import Transport
+from labctl.transport.base import Transport
 from labctl.transport.registry import TRANSPORTS
 
 JOBS = [FarmJob(str(number), "job", ("b-1",)) for number in range(6)]

@@ -17,8 +17,9 @@ from labctl.errors import (
 )
 from labctl.farm.turn import Place, Turn
 from labctl.retry import wait_until
-from labctl.state import Health, Job, LabState, NewJob, lab_state
-from labctl.state.health import NOT_LOOKED_THROUGH, UNTRUSTED
+from labctl.state.health import NOT_LOOKED_THROUGH, UNTRUSTED, Health
+from labctl.state.job import Job, NewJob
+from labctl.state.state import LabState, lab_state
 
 #: Times (s) of a wait that looks often.
 OFTEN = {"look_seconds": 0.01, "again_seconds": 0.01}

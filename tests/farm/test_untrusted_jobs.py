@@ -13,7 +13,7 @@ from records_made import plan as plan_made
 from records_made import planned_run, run, trial
 from workers_made import Recorded
 
-from labctl.board import StoredObject
+from labctl.board.store import StoredObject
 from labctl.cli.root import run_cli
 from labctl.config.lab import LabFile, find_lab
 from labctl.config.yaml.document import load
@@ -27,11 +27,13 @@ from labctl.farm.run_executor import RunExecutor
 from labctl.farm.store import SharedStore
 from labctl.farm.untrusted_run import check_paths, discard_ended, discard_files, take_files
 from labctl.farm.worker import Worker
-from labctl.records import RunEnd
-from labctl.runs import Observer, read_recipe
+from labctl.records.run import RunEnd
+from labctl.runs.inputs.prepare import read_recipe
 from labctl.runs.inputs.untrusted_recipe import Workspace
-from labctl.state import NewJob, lab_state
+from labctl.runs.observer import Observer
 from labctl.state.health import NOT_LOOKED_THROUGH, UNTRUSTED, Health, untrusted_use
+from labctl.state.job import NewJob
+from labctl.state.state import lab_state
 from labctl.state.uses import QUEUED_KINDS
 from labctl.transport.registry import TRANSPORTS
 

@@ -11,8 +11,7 @@ import pytest
 from workers_made import Recorded, Started, looks_of, made_worker, new_job, start
 
 from labctl.config.lab import Board, LabFile
-from labctl.database import DatabaseAway
-from labctl.database.base import patiently
+from labctl.database.base import DatabaseAway, patiently
 from labctl.errors import (
     Blame,
     BoardOutOfService,
@@ -26,11 +25,13 @@ from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.run_executor import RunExecutor, RunLedger
 from labctl.farm.worker import Worker
 from labctl.retry import wait_until
-from labctl.state import Health, LabState, NewJob, lab_state, leases, sql
+from labctl.state import leases, sql
 from labctl.state.groups import NewGroup
-from labctl.state.health import Healths
+from labctl.state.health import Health, Healths
+from labctl.state.job import NewJob
 from labctl.state.jobs import Jobs
-from labctl.transport import Transport
+from labctl.state.state import LabState, lab_state
+from labctl.transport.base import Transport
 
 
 def test_a_worker_that_ends_with_the_queue_runs_what_its_boards_may_run(

@@ -8,7 +8,7 @@ from tiny_gguf import write_tiny_gguf
 
 from labctl.errors import ConfigError
 from labctl.files import cached_sha256
-from labctl.gguf import identify
+from labctl.gguf.inspect import identify
 
 
 @pytest.fixture(autouse=True)

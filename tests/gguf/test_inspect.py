@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from tiny_gguf import HEAD_WIDTH, HEADS, LAYERS, VOCABULARY, WIDTH, write_tiny_gguf
 
 from labctl.errors import ConfigError
-from labctl.gguf import identify
-from labctl.gguf.inspect import inspect
+from labctl.gguf.inspect import identify, inspect
 
 
 @pytest.fixture(scope="session")

@@ -13,8 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from raw_hdc import RawPeer, Recorded, raw_host, recorded
 
-from labctl.hdc.daemon import Board
-from labctl.hdc.daemon.board import Limits
+from labctl.hdc.daemon.board import Board, Limits
 from labctl.hdc.daemon.connection import Connection
 from labctl.hdc.messages import (
     SMALL_CHUNK_BYTES,

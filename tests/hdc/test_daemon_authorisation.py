@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from daemons import board, daemon, daemons
 from raw_hdc import RawPeer, raw_host
 
-from labctl.hdc.daemon import Authorisation
+from labctl.hdc.daemon.authorisation import Authorisation
 from labctl.hdc.daemon.handshake import Handshake
 from labctl.hdc.keys import HostKey, Scheme
 from labctl.hdc.messages import AuthType, SessionHandShake, decode_tlv, encode_tlv

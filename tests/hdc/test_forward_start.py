@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 from hdc_server import USB_KEY, Board, stand_in_server
 
-from labctl.hdc import HdcServer, HostLink, ServerSession, Session
+from labctl.hdc.host.link import HostLink
+from labctl.hdc.host.session import Session
+from labctl.hdc.server_client.server import HdcServer
+from labctl.hdc.server_client.session import ServerSession
 from labctl.retry import wait_until
-from labctl.virtual import VirtualBoard, serving
+from labctl.virtual.board import VirtualBoard, serving
 
 USERS = 64
 

@@ -14,8 +14,10 @@ from labctl.errors import (
     NotAuthorised,
     ProtocolError,
 )
-from labctl.hdc import Consent, Session, shell
 from labctl.hdc.host import handshake
+from labctl.hdc.host.handshake import Consent
+from labctl.hdc.host.link import shell
+from labctl.hdc.host.session import Session
 from labctl.hdc.keys import HostKey, Scheme, verify
 from labctl.hdc.messages import AuthType, SessionHandShake, encode_tlv
 from labctl.hdc.wire import Command

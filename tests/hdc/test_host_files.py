@@ -16,8 +16,9 @@ from labctl.errors import (
     LabctlError,
     ProtocolError,
 )
-from labctl.hdc import Sending, Session, receive_file, send_file
 from labctl.hdc.host import files
+from labctl.hdc.host.files import Sending, receive_file, send_file
+from labctl.hdc.host.session import Session
 from labctl.hdc.messages import (
     FILE_FEATURES,
     TransferConfig,

@@ -20,10 +20,10 @@ from labctl.errors import (
     HostError,
     LabctlError,
 )
-from labctl.hdc import Session
 from labctl.hdc.host import forwarding
 from labctl.hdc.host.channel import LIMITS, Limits
 from labctl.hdc.host.nodes import Listener, check_node, dial_node
+from labctl.hdc.host.session import Session
 from labctl.hdc.wire import Command
 from labctl.retry import wait_until
 

@@ -13,19 +13,11 @@ from hypothesis import strategies as st
 from raw_hdc import RawPeer
 
 from labctl.errors import CommandTimeout, LabctlError, LinkError
-from labctl.hdc import (
-    Forwarding,
-    Session,
-    hilog,
-    interactive_shell,
-    reboot,
-    receive_file,
-    remount,
-    send_file,
-    shell,
-)
+from labctl.hdc.host.files import receive_file, send_file
 from labctl.hdc.host.handshake import BoardHandshake, Consent, Handshake
+from labctl.hdc.host.link import Forwarding, hilog, interactive_shell, reboot, remount, shell
 from labctl.hdc.host.nodes import Listener
+from labctl.hdc.host.session import Session
 from labctl.hdc.keys import HostKey
 from labctl.hdc.messages import (
     FILE_FEATURES,

@@ -18,19 +18,11 @@ import pytest
 from raw_hdc import RECORDINGS, RawPeer, Recorded, recorded, scripted_board
 
 from labctl.errors import BoardError, IntegrityError, LabctlError
-from labctl.hdc import (
-    Sending,
-    Session,
-    hilog,
-    interactive_shell,
-    reboot,
-    receive_file,
-    remount,
-    send_file,
-    shell,
-)
 from labctl.hdc.host import files
+from labctl.hdc.host.files import Sending, receive_file, send_file
+from labctl.hdc.host.link import hilog, interactive_shell, reboot, remount, shell
 from labctl.hdc.host.nodes import Listener
+from labctl.hdc.host.session import Session
 from labctl.hdc.messages import (
     EchoLevel,
     TransferConfig,

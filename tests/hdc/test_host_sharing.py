@@ -9,8 +9,10 @@ from daemons import daemon
 from raw_hdc import RawPeer, scripted_board
 
 from labctl.errors import HostError
-from labctl.hdc import Session, interactive_shell, receive_file, send_file, shell
 from labctl.hdc.host.channel import LIMITS, Limits
+from labctl.hdc.host.files import receive_file, send_file
+from labctl.hdc.host.link import interactive_shell, shell
+from labctl.hdc.host.session import Session
 from labctl.hdc.wire import Command
 from labctl.retry import wait_until
 

@@ -25,11 +25,13 @@ from labctl.errors import (
     NotAuthorised,
     ProtocolError,
 )
-from labctl.hdc import HdcServer, ServerSession, receive_file, send_file, shell
+from labctl.hdc.host.files import receive_file, send_file
+from labctl.hdc.host.link import shell
 from labctl.hdc.messages import FILE_FEATURES, TransferConfig, TransferPayload
 from labctl.hdc.server_client.channel import ChannelKind, ServerChannel, refusal
 from labctl.hdc.server_client.frames import Frames
-from labctl.hdc.server_client.server import Rule, Target
+from labctl.hdc.server_client.server import HdcServer, Rule, Target
+from labctl.hdc.server_client.session import ServerSession
 from labctl.hdc.wire import Command
 
 HELLO = BANNER + bytes(32)

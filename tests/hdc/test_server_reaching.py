@@ -20,12 +20,16 @@ from labctl.errors import (
     NotAuthorised,
     speaks_against_board,
 )
-from labctl.hdc import HdcServer, ServerSession, shell
+from labctl.hdc.host.link import shell
 from labctl.hdc.server_client import reaching
 from labctl.hdc.server_client.connect_key import address_of, check_key
 from labctl.hdc.server_client.reaching import Timeouts
-from labctl.transport import HdcServerConfig, readiness, wait_until_ready
-from labctl.virtual import VirtualBoard, serving
+from labctl.hdc.server_client.server import HdcServer
+from labctl.hdc.server_client.session import ServerSession
+from labctl.transport import readiness
+from labctl.transport.hdc import HdcServerConfig
+from labctl.transport.readiness import wait_until_ready
+from labctl.virtual.board import VirtualBoard, serving
 
 QUICK = Timeouts(probe=0.5, settle=1.0)
 

@@ -11,8 +11,11 @@ from hdc_server import read
 from raw_hdc import FIXTURES, RawPeer, scripted_board
 
 from labctl.errors import BoardError, BoardNoSpace, LinkRefused
-from labctl.hdc import HdcServer, ServerSession, Target, receive_file, send_file, shell
+from labctl.hdc.host.files import receive_file, send_file
+from labctl.hdc.host.link import shell
 from labctl.hdc.messages import PAYLOAD_AREA_BYTES, TransferConfig
+from labctl.hdc.server_client.server import HdcServer, Target
+from labctl.hdc.server_client.session import ServerSession
 from labctl.hdc.wire import Command
 
 #: Of large frames only these bytes are on record: length, task, payload area.

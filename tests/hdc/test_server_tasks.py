@@ -20,21 +20,12 @@ from labctl.errors import (
     LinkRefused,
     ProtocolError,
 )
-from labctl.hdc import (
-    HdcServer,
-    RebootTarget,
-    ServerSession,
-    hilog,
-    interactive_shell,
-    reboot,
-    receive_file,
-    remount,
-    send_file,
-    shell,
-)
-from labctl.hdc.server_client.server import Rule
+from labctl.hdc.host.files import receive_file, send_file
+from labctl.hdc.host.link import RebootTarget, hilog, interactive_shell, reboot, remount, shell
+from labctl.hdc.server_client.server import HdcServer, Rule
+from labctl.hdc.server_client.session import ServerSession
 from labctl.retry import wait_until
-from labctl.virtual import VirtualBoard, serving
+from labctl.virtual.board import VirtualBoard, serving
 
 
 @pytest.fixture

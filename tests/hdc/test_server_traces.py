@@ -13,9 +13,8 @@ from hdc_server import read
 from raw_hdc import FIXTURES, RawPeer, scripted_board
 
 from labctl.errors import LinkError, LinkRefused
-from labctl.hdc import HdcServer
 from labctl.hdc.server_client.channel import ChannelKind, ServerChannel
-from labctl.hdc.server_client.server import Rule
+from labctl.hdc.server_client.server import HdcServer, Rule
 from labctl.hdc.wire import Command
 
 RECORDINGS = sorted(FIXTURES.glob("channel-*.jsonl"))

@@ -24,8 +24,10 @@ from labctl.errors import (
     LinkRefused,
     ProtocolError,
 )
-from labctl.hdc import Session, receive_file, send_file, shell
 from labctl.hdc.host.channel import Channel, Limits
+from labctl.hdc.host.files import receive_file, send_file
+from labctl.hdc.host.link import shell
+from labctl.hdc.host.session import Session
 from labctl.hdc.messages import (
     FILE_FEATURES,
     LARGE_CHUNK_BYTES,

@@ -6,7 +6,8 @@ import pytest
 from daemons import daemon
 from late_closes import NEVER, WITH_THE_FIRST_COMMAND, LateCloses, When, as_it_comes
 
-from labctl.hdc import Session, shell
+from labctl.hdc.host.link import shell
+from labctl.hdc.host.session import Session
 
 
 def say(address: str, word: str) -> bytes:

@@ -18,7 +18,7 @@ from late_closes import as_it_comes
 
 from labctl import process
 from labctl.errors import LabctlError
-from labctl.transport import HdcTcpConfig
+from labctl.transport.hdc import HdcTcpConfig
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
 

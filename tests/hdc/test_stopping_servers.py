@@ -12,7 +12,7 @@ from scripted_endpoint import scripted_endpoint
 
 from labctl.hdc.host.nodes import Listener
 from labctl.hdc.server_client.holding import forward_connections
-from labctl.virtual import VirtualBoard, serving
+from labctl.virtual.board import VirtualBoard, serving
 
 Server = Callable[[Path], AbstractContextManager[str]]
 

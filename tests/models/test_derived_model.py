@@ -9,7 +9,9 @@ from tiny_gguf import write_tiny_gguf
 
 from labctl.config.models import ModelSource
 from labctl.errors import ConfigError, HostError, ProgramFailed
-from labctl.models import ModelFile, ModelsLock, Quantizer
+from labctl.models.cache import ModelFile
+from labctl.models.lock import ModelsLock
+from labctl.models.quantizer import Quantizer
 from labctl.models.resolve import resolve
 
 #: Copies the model with another ``general.file_type``, which is the fifth uint32 of the header.

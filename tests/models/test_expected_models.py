@@ -11,17 +11,11 @@ from tiny_gguf import write_tiny_gguf
 
 from labctl.config.models import QUANTIZATIONS, ModelSource
 from labctl.errors import ConfigError
-from labctl.gguf import identify
-from labctl.models import (
-    FindQuantizer,
-    LockedModel,
-    ModelFile,
-    ModelsLock,
-    Quantizer,
-    check_files,
-    expect,
-)
-from labctl.models.cache import Derivation
+from labctl.gguf.inspect import identify
+from labctl.models.cache import Derivation, ModelFile
+from labctl.models.expected import check_files, expect
+from labctl.models.lock import LockedModel, ModelsLock
+from labctl.models.quantizer import FindQuantizer, Quantizer
 from labctl.progress import silent
 
 MEBIBYTE = 1 << 20

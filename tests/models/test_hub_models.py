@@ -16,14 +16,11 @@ from tiny_gguf import write_tiny_gguf
 from labctl.cli.root import run_cli
 from labctl.config.models import ModelSource
 from labctl.errors import ConfigError, HostError, IntegrityError
-from labctl.models import (
-    ModelFile,
-    ModelsLock,
-    Quantizer,
-    find_reference,
-    hub,
-    parse_reference,
-)
+from labctl.models import hub
+from labctl.models.cache import ModelFile
+from labctl.models.lock import ModelsLock
+from labctl.models.quantizer import Quantizer
+from labctl.models.references import find_reference, parse_reference
 from labctl.models.resolve import resolve
 from labctl.progress import silent
 from labctl.runs.inputs.bench import model_entries

@@ -6,17 +6,12 @@ from typing import Any
 import pytest
 from records_made import model, timing
 
-from labctl.engines import MemoryNeed
+from labctl.engines.base import MemoryNeed
 from labctl.performance.bottleneck import Baseline, explain
 from labctl.performance.prediction import ModelWorkload, Rate, Rates
-from labctl.records import (
-    BenchTest,
-    BoardFacts,
-    Execution,
-    TelemetrySummary,
-    TimingRecord,
-    TrialBound,
-)
+from labctl.records.board import BoardFacts, Execution
+from labctl.records.timing import BenchTest, TimingRecord
+from labctl.records.trial import TelemetrySummary, TrialBound
 
 GB = 10**9
 PROBE = "the probe of 2026-11-20"

@@ -15,7 +15,8 @@ from labctl.engines.llama_cpp.engine import LlamaCpp
 from labctl.gguf.inspect import inspect
 from labctl.performance.bottleneck import Baseline, explain
 from labctl.performance.prediction import ModelWorkload, Rate, Rates, predictions, rates_of
-from labctl.records import BoardFacts, Execution, ModelIdentity
+from labctl.records.board import BoardFacts, Execution
+from labctl.records.trial import ModelIdentity
 
 Q2_K_SECONDS, Q8_0_SECONDS = 18.18, 49.73
 PROMPT = "I believe the meaning of life is"

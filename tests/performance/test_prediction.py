@@ -4,8 +4,8 @@ from records_made import model
 
 from labctl.config.recipe_parts import Variant
 from labctl.config.target import load_target
-from labctl.engines import MemoryNeed, TokenCounts
-from labctl.engines.llama_cpp import LlamaCpp
+from labctl.engines.base import MemoryNeed, TokenCounts
+from labctl.engines.llama_cpp.engine import LlamaCpp
 from labctl.performance.prediction import (
     ModelWorkload,
     Rate,
@@ -15,7 +15,7 @@ from labctl.performance.prediction import (
     source_of,
     tells_reading,
 )
-from labctl.records import BoardFacts, Execution
+from labctl.records.board import BoardFacts, Execution
 from labctl.runs.planning.time_limits import Amount
 from labctl.runs.planning.trials import make_plan
 

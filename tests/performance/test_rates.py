@@ -7,14 +7,8 @@ import pytest
 
 from labctl.config.target import Expectations
 from labctl.performance.prediction import Rate, Rates, rates_of
-from labctl.records import (
-    BoardFacts,
-    BoardProbe,
-    ComputeRate,
-    Execution,
-    MemoryRate,
-    StorageRate,
-)
+from labctl.records.board import BoardFacts, Execution
+from labctl.records.probe import BoardProbe, ComputeRate, MemoryRate, StorageRate
 
 PROBE = "the probe of 2026-11-20"
 EXPECTED = Expectations(

@@ -32,7 +32,7 @@ from labctl.config.printed import read_json, text_at
 from labctl.config.yaml.document import read_text
 from labctl.config.yaml.loader import NotYaml, read_yaml
 from labctl.engines.base import RawOutput
-from labctl.engines.llama_cpp import LlamaBench
+from labctl.engines.llama_cpp.bench import LlamaBench
 from labctl.engines.llama_cpp.bench_reading import read_bench
 from labctl.engines.llama_cpp.perf import parse_perf
 from labctl.engines.timeline import parse_timeline
@@ -46,7 +46,7 @@ from labctl.farm.run_archives import unpack as unpack_run
 from labctl.gguf.inspect import inspect
 from labctl.gguf.tiny import write_tiny_gguf
 from labctl.hdc.wire import Command, PacketDecoder, encode_packet
-from labctl.records import TrialRecord
+from labctl.records.trial import TrialRecord
 from labctl.results.telemetry import read_telemetry
 from labctl.runs.record.disk import read_file
 from labctl.transport.base import last_object

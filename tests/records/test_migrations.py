@@ -9,8 +9,9 @@ from records_made import run, trial
 
 from labctl import records
 from labctl.errors import ConfigError
-from labctl.records import SCHEMA_VERSION, RunRecord, TrialRecord, read_record, written_version
-from labctl.records.base import STEPS, FileRecord
+from labctl.records.base import SCHEMA_VERSION, STEPS, FileRecord, read_record, written_version
+from labctl.records.run import RunRecord
+from labctl.records.trial import TrialRecord
 
 FILE = Path("record.json")
 

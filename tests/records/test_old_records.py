@@ -15,18 +15,12 @@ from rich.console import Console
 from labctl.board.probe_files import last_probes
 from labctl.cli.root import run_cli
 from labctl.errors import ConfigError
-from labctl.records import (
-    SCHEMA_VERSION,
-    Execution,
-    JournalEntry,
-    PlanRecord,
-    RunEnd,
-    RunRecord,
-    TrialRecord,
-    read_record,
-)
+from labctl.records.base import SCHEMA_VERSION, read_record
+from labctl.records.board import Execution
 from labctl.records.events import End
-from labctl.report import print_experiment, print_timing_table
+from labctl.records.run import JournalEntry, PlanRecord, RunEnd, RunRecord
+from labctl.records.trial import TrialRecord
+from labctl.report.tables import print_experiment, print_timing_table
 from labctl.results.summary import summarise
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.event_log import EVENTS, EventLog

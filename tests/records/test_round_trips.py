@@ -11,18 +11,10 @@ from hypothesis import strategies as st
 from records_made import plan, planned_run, run
 
 from labctl.index.entry import entry_of
-from labctl.records import (
-    Annotations,
-    BoardProbe,
-    FileRecord,
-    JournalEntry,
-    Origin,
-    PlanRecord,
-    RunEnd,
-    RunRecord,
-    TrialRecord,
-    read_record,
-)
+from labctl.records.base import FileRecord, read_record
+from labctl.records.probe import BoardProbe
+from labctl.records.run import Annotations, JournalEntry, Origin, PlanRecord, RunEnd, RunRecord
+from labctl.records.trial import TrialRecord
 from labctl.report.trial_export import trials_jsonl
 from labctl.runs.record.repository import RunRepository
 

@@ -15,20 +15,11 @@ from records_made import BEGAN, energy, model, planned_run, run, timing, trial
 from labctl.cli.output import CI_FORMATS as OFFERED
 from labctl.config.recipe import Recipe
 from labctl.errors import DeviceLost, ProgramFailed, printable
-from labctl.records import (
-    BoardFacts,
-    Check,
-    Execution,
-    Failure,
-    GateRecord,
-    PlannedRecord,
-    PlanRecord,
-    RunEnd,
-    RunRecord,
-    TrialRecord,
-    TrialState,
-)
-from labctl.report.ci import CI_FORMATS, Case, Outcome, Suite, ci_text, refused_suite
+from labctl.records.board import BoardFacts, Execution
+from labctl.records.run import GateRecord, PlannedRecord, PlanRecord, RunEnd, RunRecord
+from labctl.records.trial import Check, Failure, TrialRecord, TrialState
+from labctl.report.ci.cases import Case, Outcome, Suite, refused_suite
+from labctl.report.ci.texts import CI_FORMATS, ci_text
 from labctl.report.formats import result_text
 
 SCHEMA = xmlschema.XMLSchema(Path(__file__).parents[1] / "fixtures" / "junit.xsd")

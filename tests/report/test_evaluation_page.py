@@ -9,7 +9,7 @@ import pytest
 import vl_convert
 from evaluations_made import made_evaluation
 
-from labctl.records import Execution
+from labctl.records.board import Execution
 from labctl.report.page.evaluation import evaluation_report
 from labctl.report.page.html import html
 from labctl.report.page.language import Language

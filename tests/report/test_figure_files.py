@@ -8,7 +8,10 @@ import pytest
 from measured_runs import PAIR, measured
 
 from labctl.errors import ConfigError, HostError
-from labctl.report.figures import Figure, figures_of, files, write_figure
+from labctl.report.figures import files
+from labctl.report.figures.catalogue import figures_of
+from labctl.report.figures.figure import Figure
+from labctl.report.figures.files import write_figure
 
 
 def figure(language: str = "en") -> Figure:

@@ -14,11 +14,17 @@ from hypothesis import strategies as st
 from measured_runs import PAIR, Made, measured
 from records_made import MS, timing, trial
 
-from labctl.records import Execution, TelemetrySample, TrialRecord, TrialState
-from labctl.report.figures import Figure, Language, MeasuredRun, figures_of, write_figure
-from labctl.report.figures.catalogue import NAMES
+from labctl.records.board import Execution
+from labctl.records.telemetry import TelemetrySample
+from labctl.records.trial import TrialRecord, TrialState
+from labctl.report.figures.catalogue import NAMES, figures_of
+from labctl.report.figures.figure import Figure
+from labctl.report.figures.files import write_figure
+from labctl.report.figures.measured import MeasuredRun
 from labctl.report.figures.theme import MOST_SERIES
-from labctl.stats import geometric_interval, geometric_mean, median
+from labctl.report.figures.words import Language
+from labctl.stats.describe import geometric_mean, median
+from labctl.stats.intervals import geometric_interval
 
 HOSTILE = "</script><b onload='x'>\"&=cmd|' /C calc'!A0\\"
 

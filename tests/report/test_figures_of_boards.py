@@ -8,8 +8,12 @@ import pytest
 from measured_runs import PAIR, START, Made, measured
 from records_made import BEGAN, model
 
-from labctl.records import Execution, TelemetrySample, TrialState
-from labctl.report.figures import Figure, MeasuredRun, figures_of
+from labctl.records.board import Execution
+from labctl.records.telemetry import TelemetrySample
+from labctl.records.trial import TrialState
+from labctl.report.figures.catalogue import figures_of
+from labctl.report.figures.figure import Figure
+from labctl.report.figures.measured import MeasuredRun
 from labctl.report.figures.tracks import tracks_of
 
 

@@ -8,17 +8,12 @@ from records_made import model, run, timing, trial
 from rich.console import Console
 
 from labctl.errors import ProgramFailed
-from labctl.records import (
-    BenchTest,
-    BoardFacts,
-    Execution,
-    Failure,
-    GateRecord,
-    TrialRecord,
-    TrialState,
-)
-from labctl.report import print_timing_table
+from labctl.records.board import BoardFacts, Execution
+from labctl.records.run import GateRecord
+from labctl.records.timing import BenchTest
+from labctl.records.trial import Failure, TrialRecord, TrialState
 from labctl.report.formats import result_text
+from labctl.report.tables import print_timing_table
 
 CRASH = Failure.of(ProgramFailed("llama-cli was killed by SIGILL\n| x | \x1b[2J<b>"))
 MISSED = GateRecord(

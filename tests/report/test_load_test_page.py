@@ -14,15 +14,11 @@ from simulated_servers import stage_of
 from labctl.errors import Blame
 from labctl.evaluation.serving.directory import LoadTestDirectory
 from labctl.evaluation.serving.results import make_results
-from labctl.records import (
-    DatasetRecord,
-    Execution,
-    Failure,
-    GateRecord,
-    ModelIdentity,
-    RunEnd,
-    ServerCounters,
-)
+from labctl.records.board import Execution
+from labctl.records.evaluation import DatasetRecord
+from labctl.records.run import GateRecord, RunEnd
+from labctl.records.serving import ServerCounters
+from labctl.records.trial import Failure, ModelIdentity
 from labctl.report.page.html import html
 from labctl.report.page.language import Language
 from labctl.report.page.load_test import MeasuredLoadTest, load_test_report

@@ -16,11 +16,16 @@ from measured_runs import Made, measured
 from records_made import BEGAN, model, run, timing, trial
 from stored_runs import stored
 
-from labctl.compare import Verdict, compare, equal_latency, run_sides
+from labctl.compare import equal_latency
+from labctl.compare.comparison import Verdict
+from labctl.compare.sides import run_sides
+from labctl.compare.verdicts import compare
 from labctl.config.recipe import Recipe
 from labctl.errors import ConfigError
-from labctl.records import Annotations, Check, Execution, Failure, Origin, TrialBound, TrialState
-from labctl.report.figures import MeasuredRun
+from labctl.records.board import Execution
+from labctl.records.run import Annotations, Origin
+from labctl.records.trial import Check, Failure, TrialBound, TrialState
+from labctl.report.figures.measured import MeasuredRun
 from labctl.report.page import chinese
 from labctl.report.page.build import build_report
 from labctl.report.page.html import columns, embedded, html

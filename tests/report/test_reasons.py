@@ -3,13 +3,12 @@
 from records_made import model, run, timing, trial
 
 from labctl.errors import BoardRebooted
-from labctl.records import (
-    BoardState,
+from labctl.records.telemetry import BoardState, ResidentFile
+from labctl.records.trial import (
     Check,
     ConditionRecord,
     Failure,
     JobStatus,
-    ResidentFile,
     TelemetrySummary,
     TrialBound,
     TrialPrediction,

@@ -11,7 +11,7 @@ from labctl.cli.root import run_cli
 from labctl.config.references import known_references
 from labctl.errors import ConfigError
 from labctl.report.references import reference_rows
-from labctl.runs import read_recipe
+from labctl.runs.inputs.prepare import read_recipe
 
 OWN = """\
 references:

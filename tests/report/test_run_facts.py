@@ -6,7 +6,7 @@ import pytest
 from records_made import BEGAN, energy, plan, planned_run, run, trial
 
 from labctl.errors import ConfigError
-from labctl.records import RunEnd
+from labctl.records.run import RunEnd
 from labctl.report.facts import run_facts, trial_facts
 from labctl.runs.record.annotations import add_tags
 from labctl.runs.record.directory import RunDirectory

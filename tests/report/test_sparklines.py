@@ -12,7 +12,7 @@ from records_made import run, trial
 from rich.console import Console
 from terminals import terminal
 
-from labctl.report.figures import MeasuredRun
+from labctl.report.figures.measured import MeasuredRun
 from labctl.report.tables import print_sparklines, sparkline
 
 
@@ -81,7 +81,7 @@ def test_a_run_ends_with_them_on_a_terminal_alone() -> None:
         from pathlib import Path
         from measured_runs import measured
         from labctl.cli.output import tell
-        from labctl.runs import Outcome
+        from labctl.runs.runner import Outcome
         from labctl.runs.record.directory import RunDirectory
 
         made = measured()

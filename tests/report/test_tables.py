@@ -10,22 +10,19 @@ from rich.console import Console
 from rich.table import Table
 
 from labctl.errors import ProgramFailed
-from labctl.records import (
-    BenchTest,
-    BoardFacts,
+from labctl.records.board import BoardFacts, Execution
+from labctl.records.timing import BenchTest, Measure, TimingRecord
+from labctl.records.trial import (
     Check,
-    Execution,
     Failure,
     JobStatus,
-    Measure,
     TelemetrySummary,
-    TimingRecord,
     TrialRecord,
     TrialState,
 )
-from labctl.report import print_experiment, print_timing_table
 from labctl.report.details import print_fitting, shortened
 from labctl.report.formats import run_document
+from labctl.report.tables import print_experiment, print_timing_table
 from labctl.results.summary import summarise
 from labctl.units import digits, duration, size
 

@@ -16,9 +16,9 @@ from pyarrow import parquet
 from records_made import BEGAN, model, plan, planned_run, run, trial
 
 from labctl.errors import ConfigError
-from labctl.index import IndexedTrial
 from labctl.index.entry import entry_of
-from labctl.records import Annotations
+from labctl.index.index import IndexedTrial
+from labctl.records.run import Annotations
 from labctl.report.trial_export import trials_csv, trials_jsonl
 from labctl.report.trial_parquet import trials_parquet
 from labctl.runs.record.annotations import add_tags

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from labctl.records import BoardState, TelemetrySummary
+from labctl.records.telemetry import BoardState
+from labctl.records.trial import TelemetrySummary
 from labctl.results.comparability import classes
 
 MODEL = {"file_bytes": 1_000_000, "resident_bytes": 1_000_000}

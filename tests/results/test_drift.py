@@ -8,9 +8,10 @@ import pytest
 from played_runs import Setting
 from records_made import model, timing
 
-from labctl.engines import MemoryNeed
+from labctl.engines.base import MemoryNeed
 from labctl.performance.prediction import ModelWorkload
-from labctl.records import BoardFacts, Check, Execution
+from labctl.records.board import BoardFacts, Execution
+from labctl.records.trial import Check
 from labctl.results.timing_checks import drift
 
 NEED = MemoryNeed(0, 0, None, None, kv_bytes_per_position=60_000)  # of the weights, a thousandth

@@ -6,7 +6,9 @@ from records_made import energy, model, run, timing, trial
 from labctl.compare.figures import FIGURES
 from labctl.config.recipe import Gate, Recipe
 from labctl.errors import ExitStatus, ProgramFailed
-from labctl.records import Check, Execution, Failure, GateRecord, TrialRecord, TrialState
+from labctl.records.board import Execution
+from labctl.records.run import GateRecord
+from labctl.records.trial import Check, Failure, TrialRecord, TrialState
 from labctl.results.gates import COMPARED, METRICS, judge, metric_problems
 from labctl.results.summary import summarise
 from labctl.runs.record.directory import RunDirectory

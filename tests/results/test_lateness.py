@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 from records_made import timing
 
-from labctl.records import BenchTest, Check, ClockCheck, Execution, JobStatus, TimingRecord
+from labctl.records.board import Execution
+from labctl.records.timing import BenchTest, ClockCheck, TimingRecord
+from labctl.records.trial import Check, JobStatus
 from labctl.results.timing_checks import judged_on, stamped, stamps_check
 
 MS = 1_000_000

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from records_made import timing, trial
 
-from labctl.records import TelemetrySummary, TrialRecord
+from labctl.records.trial import TelemetrySummary, TrialRecord
 from labctl.results.repeats import outliers
 from labctl.results.summary import summarise
 

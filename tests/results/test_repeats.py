@@ -11,8 +11,8 @@ from simulated_repeats import coverage, trends_told, trials
 
 from labctl.config.recipe import Precision
 from labctl.config.recipe_parts import Variant
-from labctl.engines.llama_cpp import LlamaCpp
-from labctl.records import TrialState
+from labctl.engines.llama_cpp.engine import LlamaCpp
+from labctl.records.trial import TrialState
 from labctl.results.repeats import fewest_repeats, is_enough, trend_verdict, verdict
 from labctl.runs.planning.time_limits import Amount
 from labctl.runs.planning.trials import Order, make_plan

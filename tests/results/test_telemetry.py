@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from labctl.records import TelemetrySample
+from labctl.records.telemetry import TelemetrySample
 from labctl.results.telemetry import held_down_share, read_telemetry
 
 LINE = (

@@ -7,14 +7,8 @@ from typing import Any
 import pytest
 from records_made import timing
 
-from labctl.records import (
-    BoardFacts,
-    Check,
-    CpuFacts,
-    Execution,
-    JobStatus,
-    TelemetrySummary,
-)
+from labctl.records.board import BoardFacts, CpuFacts, Execution
+from labctl.records.trial import Check, JobStatus, TelemetrySummary
 from labctl.results.telemetry import steadiness, summarise_telemetry
 
 SECOND = 10**9

@@ -10,7 +10,7 @@ import pytest
 from records_made import plan, planned_run, run, trial
 
 from labctl.errors import ConfigError
-from labctl.index import Filter
+from labctl.index.filters import Filter
 from labctl.runs.record.annotations import add_tags, remove_tags, set_note
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.lookup import find_run

@@ -18,7 +18,7 @@ from labctl.config.yaml.document import Document, parse
 from labctl.config.yaml.loader import read_yaml
 from labctl.errors import ConfigError
 from labctl.models.resolve import resolve
-from labctl.records import BoardFacts, CpuFacts, Execution
+from labctl.records.board import BoardFacts, CpuFacts, Execution
 from labctl.runs.board.addressed import addressed_board, recognise
 from labctl.runs.inputs.bench import bench_document, model_entries, recipe_text
 from labctl.runs.inputs.prepare import read_recipe

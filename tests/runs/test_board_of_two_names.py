@@ -8,17 +8,17 @@ from pathlib import Path
 import agent_builds
 import pytest
 
-from labctl.board import BoardLease
+from labctl.board.lease import BoardLease
 from labctl.board.power import BoardPower
 from labctl.config.lab import LabFile, find_lab
 from labctl.errors import BoardBusy
-from labctl.records import BoardFacts, Execution
-from labctl.runs import BoardSession, BoardUse, hold_board
-from labctl.runs.board.lab_lease import hardware_of
-from labctl.state import LabState, lab_state
-from labctl.transport import HdcTcpConfig
+from labctl.records.board import BoardFacts, Execution
+from labctl.runs.board.lab_lease import BoardUse, hardware_of
+from labctl.runs.board.session import BoardSession, hold_board
+from labctl.state.state import LabState, lab_state
+from labctl.transport.hdc import HdcTcpConfig
 from labctl.transport.registry import TRANSPORTS
-from labctl.virtual import Served, VirtualBoard, serving
+from labctl.virtual.board import Served, VirtualBoard, serving
 
 IN_USE = r"board b, which is also named a, is in use by .*@.* since .*: run q2"
 

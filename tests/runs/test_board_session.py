@@ -10,10 +10,11 @@ from labctl.config.lab import LabFile, lab_model
 from labctl.config.target import load_target
 from labctl.deploy.plan import Object, check_features, check_machine
 from labctl.errors import BoardError, ConfigError
-from labctl.records import BoardFacts, CpuFacts, Execution
+from labctl.records.board import BoardFacts, CpuFacts, Execution
 from labctl.runs.board.claim import BoardClaim
 from labctl.runs.board.session import BoardSession
-from labctl.transport import CommandResult, LocalTransport, Transport
+from labctl.transport.base import CommandResult, Transport
+from labctl.transport.local import LocalTransport
 from labctl.transport.registry import TRANSPORTS
 from labctl.transport.testing import WrappedTransport
 

@@ -8,10 +8,12 @@ import pytest
 from records_made import model
 
 from labctl.board.measuring import MeasuredJob
-from labctl.engines import COMPUTE_BENCHMARK, Tool
-from labctl.engines.llama_cpp import LlamaBench
-from labctl.models import ModelFile
-from labctl.records import BoardFacts, Execution, JobStatus
+from labctl.engines.base import Tool
+from labctl.engines.llama_cpp.bench import LlamaBench
+from labctl.engines.registry import COMPUTE_BENCHMARK
+from labctl.models.cache import ModelFile
+from labctl.records.board import BoardFacts, Execution
+from labctl.records.trial import JobStatus
 from labctl.runs.board.compute_benchmark import compute_rate
 
 FACTS = BoardFacts(execution=Execution.BOARD, machine="aarch64", kernel="5.10", boot_id="b1")

@@ -11,10 +11,10 @@ from pydantic import ValidationError
 from labctl import process
 from labctl.config.recipe_parts import Conditions
 from labctl.errors import BoardError, BoardNotReady, ConfigError, DeviceLost, LeaseLost
-from labctl.records import ConditionRecord
+from labctl.records.trial import ConditionRecord
 from labctl.retry import wait_until
 from labctl.runs.board.conditions import BoardConditions
-from labctl.transport import LocalTransport
+from labctl.transport.local import LocalTransport
 
 
 class Board:

@@ -10,7 +10,7 @@ import pytest
 from records_made import BEGAN, plan, planned_run, recorded_run, run, trial
 
 from labctl.errors import ConfigError, HostTimeout
-from labctl.records import Origin, RunEnd
+from labctl.records.run import Origin, RunEnd
 from labctl.runs.record.directory import RunDirectory, all_directories, run_directories
 from labctl.runs.record.disk import directory_bytes
 from labctl.runs.record.lookup import find_directory, find_run, find_unfinished

@@ -8,7 +8,9 @@ from evaluations_made import made_evaluation
 from labctl.errors import ConfigError, ExitStatus, HostError, LabctlError, ProgramFailed
 from labctl.evaluation.run import status_of
 from labctl.index.entry import evaluation_entry
-from labctl.records import AccuracyRecord, Annotations, Failure
+from labctl.records.evaluation import AccuracyRecord
+from labctl.records.run import Annotations
+from labctl.records.trial import Failure
 from labctl.runs.record.repository import RunRepository
 
 RIGHT = AccuracyRecord(

@@ -7,8 +7,9 @@ import pytest
 from small_disk import fill, small_disk
 
 from labctl.errors import ConfigError, DeviceLost
-from labctl.records import Execution, Failure
+from labctl.records.board import Execution
 from labctl.records.events import AnyEvent, Contact, Deploy, End, Fetch, Loss, Note, Progress
+from labctl.records.trial import Failure
 from labctl.runs.record.event_log import EventLog, EventReader
 
 

@@ -11,7 +11,7 @@ from tiny_gguf import write_tiny_gguf
 
 from labctl.cli.root import run_cli
 from labctl.config.target import Expectations
-from labctl.stats import near_border
+from labctl.stats.roofline import near_border
 
 RECIPE = """\
 name: tiny

@@ -17,15 +17,18 @@ from labctl.errors import (
     LabctlError,
     LeaseLost,
 )
-from labctl.farm.health import due
-from labctl.runs import Observer, RunRequest, run_with_failover
+from labctl.farm.health.checks_due import due
 from labctl.runs.board.conditions import BoardConditions
+from labctl.runs.failover import run_with_failover
+from labctl.runs.observer import Observer
 from labctl.runs.record.directory import run_directories
 from labctl.runs.record.under_way import last_board
 from labctl.runs.resume import ResumeRequest, resume
-from labctl.state import lab_state
+from labctl.runs.run import RunRequest
 from labctl.state.health import Healths
-from labctl.transport import LocalConfig, Transport
+from labctl.state.state import lab_state
+from labctl.transport.base import Transport
+from labctl.transport.local import LocalConfig
 
 RECIPE = Recipe.model_validate(
     {

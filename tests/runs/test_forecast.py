@@ -7,11 +7,11 @@ from records_made import model
 
 from labctl.config.recipe import Recipe
 from labctl.config.target import load_target
-from labctl.engines import Tool
-from labctl.engines.llama_cpp import LlamaCpp
-from labctl.models import ModelFile
+from labctl.engines.base import Tool
+from labctl.engines.llama_cpp.engine import LlamaCpp
+from labctl.models.cache import ModelFile
 from labctl.performance.prediction import rates_of
-from labctl.records import BoardFacts, CpuFacts, Execution
+from labctl.records.board import BoardFacts, CpuFacts, Execution
 from labctl.runs.inputs.prepare import Prepared
 from labctl.runs.planning.forecast import make_forecast, plan_trials
 from labctl.runs.planning.time_limits import planned_limits

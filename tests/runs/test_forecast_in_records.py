@@ -8,9 +8,9 @@ from forecasts import forecast_of
 from played_runs import Setting
 from records_made import model
 
-from labctl.engines import MemoryNeed
+from labctl.engines.base import MemoryNeed
 from labctl.performance.prediction import ModelWorkload, Rate, Rates
-from labctl.records import BoardFacts, Execution
+from labctl.records.board import BoardFacts, Execution
 from labctl.runs.planning.forecast import Forecast
 
 #: The played board has 100 ms a token; of the model's 60 MB from DRAM at this rate it is 80.

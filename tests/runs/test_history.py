@@ -7,15 +7,10 @@ import pytest
 from records_made import BEGAN, model, planned_run, recorded_run, run, trial
 
 from labctl.board.probe_files import save_probe
-from labctl.records import (
-    BoardFacts,
-    BoardProbe,
-    Execution,
-    JobStatus,
-    Origin,
-    PlanRecord,
-    TrialState,
-)
+from labctl.records.board import BoardFacts, Execution
+from labctl.records.probe import BoardProbe
+from labctl.records.run import Origin, PlanRecord
+from labctl.records.trial import JobStatus, TrialState
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.history import Wanted, last_measured, last_seen
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from played_runs import Setting, fail
 
-from labctl.board import Lease
+from labctl.board.lease import Lease
 from labctl.errors import BoardError, BoardRebooted, ConfigError, DeviceLost
 from labctl.runs.record.journal import Journal
 

@@ -14,13 +14,15 @@ import pytest
 from labctl.config.lab import LabFile, lab_model
 from labctl.config.target import load_target
 from labctl.errors import BoardBusy, ConfigError, HostError, LeaseLost
-from labctl.records import BoardFacts, Execution
+from labctl.records.board import BoardFacts, Execution
 from labctl.retry import wait_until
-from labctl.runs import BoardSession, BoardUse
 from labctl.runs.board.claim import BoardClaim
-from labctl.runs.board.lab_lease import LabLease, LeaseRenewer, lab_lease, lease_renewer
-from labctl.state import BoardLeases, LabState, StateLease, lab_state
-from labctl.transport import LocalConfig, TransferOptions
+from labctl.runs.board.lab_lease import BoardUse, LabLease, LeaseRenewer, lab_lease, lease_renewer
+from labctl.runs.board.session import BoardSession
+from labctl.state.leases import BoardLeases, StateLease
+from labctl.state.state import LabState, lab_state
+from labctl.transport.base import TransferOptions
+from labctl.transport.local import LocalConfig
 from labctl.transport.registry import TRANSPORTS
 
 FACTS = BoardFacts(execution=Execution.NATIVE_HOST, machine="m", kernel="k", boot_id="b")
@@ -244,7 +246,7 @@ from dataclasses import replace
 from pathlib import Path
 from labctl.config.lab import find_lab
 from labctl.errors import LabctlError
-from labctl.runs import BoardUse
+from labctl.runs.board.lab_lease import BoardUse
 from labctl.runs.board.lab_lease import lab_lease
 from labctl.transport.registry import TRANSPORTS
 lab = replace(find_lab(Path(sys.argv[1]), TRANSPORTS), lease_seconds=3.0)

@@ -1,4 +1,4 @@
-from labctl.engines import MemoryNeed
+from labctl.engines.base import MemoryNeed
 from labctl.runs.planning.memory_fit import MemoryFit
 
 GB = 1_000_000_000

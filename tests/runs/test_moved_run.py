@@ -9,16 +9,10 @@ from records_made import planned_run, run, trial
 
 from labctl.board.probe_files import save_probe
 from labctl.config.recipe_parts import Variant
-from labctl.engines.llama_cpp import LlamaCpp
-from labctl.records import (
-    BoardFacts,
-    BoardProbe,
-    CpuFacts,
-    Execution,
-    MemoryRate,
-    PlanRecord,
-    StorageRate,
-)
+from labctl.engines.llama_cpp.engine import LlamaCpp
+from labctl.records.board import BoardFacts, CpuFacts, Execution
+from labctl.records.probe import BoardProbe, MemoryRate, StorageRate
+from labctl.records.run import PlanRecord
 from labctl.runs.board.session import differences, differences_in_kind
 from labctl.runs.planning.time_limits import Amount, RunClock
 from labctl.runs.planning.trials import Order, PlannedTrial, make_plan

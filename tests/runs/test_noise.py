@@ -7,7 +7,9 @@ import pytest
 from records_made import BEGAN, model, plan, planned_run, run, timing, trial
 
 from labctl.config.recipe import ComparisonLimits
-from labctl.records import Execution, RunEnd, TrialState
+from labctl.records.board import Execution
+from labctl.records.run import RunEnd
+from labctl.records.trial import TrialState
 from labctl.runs.planning.needed_repeats import Noise, RepeatsNeeded
 from labctl.runs.record.history import Wanted, known_noise
 from labctl.runs.record.repository import RunRepository

@@ -8,8 +8,8 @@ import pytest
 from records_made import plan, planned_run, run
 
 from labctl.errors import BoardBusy, ConfigError
-from labctl.records import RunEnd
 from labctl.records.events import End
+from labctl.records.run import RunEnd
 from labctl.runs.observer import Observer, RunSession
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.event_log import EVENTS

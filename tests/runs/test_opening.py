@@ -13,11 +13,14 @@ from labctl import files
 from labctl.config.lab import Board, LabFile, find_lab
 from labctl.config.recipe import Recipe
 from labctl.errors import BoardBusy, BoardNoSpace
-from labctl.runs import Observer, Outcome, RunRequest, run_recipe
 from labctl.runs.board.claim import board_state, lock_board, note_of_use
 from labctl.runs.board.lab_lease import BoardUse
-from labctl.state import lab_state, this_user
-from labctl.transport import CommandResult, Transport
+from labctl.runs.observer import Observer
+from labctl.runs.run import RunRequest, run_recipe
+from labctl.runs.runner import Outcome
+from labctl.state.events import this_user
+from labctl.state.state import lab_state
+from labctl.transport.base import CommandResult, Transport
 from labctl.transport.registry import TRANSPORTS
 from labctl.transport.testing import WrappedTransport
 

@@ -1,7 +1,7 @@
 import pytest
 
 from labctl.config.recipe_parts import Variant
-from labctl.engines.llama_cpp import LlamaCpp
+from labctl.engines.llama_cpp.engine import LlamaCpp
 from labctl.errors import ConfigError
 from labctl.runs.planning.time_limits import Amount
 from labctl.runs.planning.trials import Plan, make_plan

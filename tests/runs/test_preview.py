@@ -6,10 +6,10 @@ from records_made import model
 
 from labctl.config.recipe import Recipe
 from labctl.config.recipe_parts import Variant
-from labctl.engines import MemoryNeed
-from labctl.engines.llama_cpp import LlamaCpp
+from labctl.engines.base import MemoryNeed
+from labctl.engines.llama_cpp.engine import LlamaCpp
 from labctl.performance.prediction import ModelWorkload, Rate, Rates
-from labctl.records import BoardFacts, Execution
+from labctl.records.board import BoardFacts, Execution
 from labctl.runs.plan import Preview
 from labctl.runs.planning.forecast import plan_trials
 

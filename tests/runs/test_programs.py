@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from artifacts_made import make_artifact
 
-from labctl.build import Artifact
+from labctl.build.artifact import Artifact
 from labctl.build.manifest import SourceIdentity
 from labctl.build.plan import source_now
 from labctl.config.recipe import Recipe
 from labctl.config.target import load_target
-from labctl.engines import make_engine
+from labctl.engines.registry import make_engine
 from labctl.errors import ConfigError
 from labctl.runs.inputs.programs import (
     Program,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from labctl.config.recipe import Recipe
-from labctl.engines import make_engine
+from labctl.engines.registry import make_engine
 from labctl.errors import ConfigError
 from labctl.runs.inputs.prepare import read_recipe
 

@@ -19,27 +19,28 @@ from records_made import BEGAN, energy, model, plan, planned_run, probe, run, ti
 
 from labctl.board.probe_files import save_probe
 from labctl.config.lab import find_lab
-from labctl.database import SqliteDatabase, patience
+from labctl.database.base import patience
+from labctl.database.sqlite import SqliteDatabase
 from labctl.errors import Blame, DeviceLost, HostError, ProgramFailed
-from labctl.index import SCHEMA_VERSION, Filter, Index
-from labctl.records import (
+from labctl.index.filters import Filter
+from labctl.index.index import Index
+from labctl.index.rows import SCHEMA_VERSION
+from labctl.records.run import (
     Annotations,
     ArtifactIdentity,
-    ConditionRecord,
-    Failure,
     GateRecord,
     Origin,
     PlannedRecord,
     RunEnd,
-    TrialState,
 )
+from labctl.records.trial import ConditionRecord, Failure, TrialState
 from labctl.retry import wait_until
 from labctl.runs.record.annotations import add_tags, set_note
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.lookup import find_run
 from labctl.runs.record.repository import RunRepository
 from labctl.runs.record.trash import move_to_trash
-from labctl.state import lab_state
+from labctl.state.state import lab_state
 from labctl.transport.registry import TRANSPORTS
 
 FIRST, SECOND = "20261120T223000Z-q2-abcdef", "20261121T223000Z-q2-123456"

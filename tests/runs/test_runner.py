@@ -23,7 +23,9 @@ from labctl.errors import (
     HostError,
     LeaseLost,
 )
-from labctl.records import Execution, GateRecord, TrialState
+from labctl.records.board import Execution
+from labctl.records.run import GateRecord
+from labctl.records.trial import TrialState
 from labctl.results.gates import leave_open
 
 

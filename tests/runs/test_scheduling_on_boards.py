@@ -6,7 +6,7 @@ import pytest
 
 from labctl.config.recipe import Recipe, load_recipe
 from labctl.errors import ConfigError
-from labctl.records import BoardFacts, CpuFacts, Execution
+from labctl.records.board import BoardFacts, CpuFacts, Execution
 from labctl.runs.planning.forecast import as_scheduled
 
 RECIPE = """\

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from labctl.deploy import Object
+from labctl.deploy.plan import Object
 from labctl.progress import Pace, Throughput
-from labctl.runs import SendProgress
+from labctl.runs.deploy import SendProgress
 
 ITEM = Object("a" * 64, 1000, Path("model.gguf"), "model.gguf")
 

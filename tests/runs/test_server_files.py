@@ -10,7 +10,7 @@ from tiny_gguf import write_tiny_gguf
 from labctl.config.lab import Lab, LabFile
 from labctl.config.models import ModelSource
 from labctl.config.recipe import EngineChoice
-from labctl.engines import Inputs, Listen
+from labctl.engines.base import Inputs, Listen
 from labctl.errors import ConfigError
 from labctl.progress import silent
 from labctl.runs.inputs.servers import ServerFiles, find_server

@@ -12,10 +12,12 @@ from test_repository import FIRST, SECOND
 from labctl.board.probe_files import save_probe
 from labctl.cli.root import run_cli
 from labctl.config.lab import find_lab
-from labctl.database import patience
+from labctl.database.base import patience
 from labctl.database.postgresql import LINK, PostgresDatabase, Timeouts
 from labctl.errors import ConfigError, HostError
-from labctl.index import SCHEMA_VERSION, Filter, Index
+from labctl.index.filters import Filter
+from labctl.index.index import Index
+from labctl.index.rows import SCHEMA_VERSION
 from labctl.runs.record.annotations import add_tags
 from labctl.runs.record.lookup import find_run
 from labctl.runs.record.repository import RunRepository, note_in_index

@@ -12,19 +12,20 @@ import agent_builds
 import pytest
 
 from labctl import process
-from labctl.board import BoardAgent, BoardLease
+from labctl.board.agent import BoardAgent
+from labctl.board.lease import BoardLease
 from labctl.config.lab import Board, Lab, LabFile
 from labctl.config.target import load_target
-from labctl.deploy import DeployPlan, Object, describe
-from labctl.deploy.plan import plan
+from labctl.deploy.plan import DeployPlan, Object, describe, plan
 from labctl.deploy.send import deploy
 from labctl.errors import BoardBusy, BoardError, DeviceLost, LeaseLost
-from labctl.records import BoardFacts, Execution
-from labctl.runs import BoardSession
+from labctl.records.board import BoardFacts, Execution
 from labctl.runs.board.claim import BoardClaim
 from labctl.runs.board.deploy_preview import signs_of_life
+from labctl.runs.board.session import BoardSession
 from labctl.runs.board.state_changes import BoardChanges
-from labctl.transport import CommandResult, LocalConfig
+from labctl.transport.base import CommandResult
+from labctl.transport.local import LocalConfig
 
 AGENT = f"""#!/bin/sh
 case $1 in guard | take) exec {agent_builds.native_agent()} "$@";; esac

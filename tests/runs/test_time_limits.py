@@ -8,11 +8,12 @@ from records_made import BEGAN, model, trial
 
 from labctl.config.recipe import Recipe
 from labctl.config.recipe_parts import Variant
-from labctl.engines import MemoryNeed
-from labctl.engines.llama_cpp import LlamaCpp
+from labctl.engines.base import MemoryNeed
+from labctl.engines.llama_cpp.engine import LlamaCpp
 from labctl.errors import ProgramTimeout
 from labctl.performance.prediction import ModelWorkload, Rate, Rates
-from labctl.records import BoardFacts, Execution, JobStatus, TrialLimit, TrialPrediction
+from labctl.records.board import BoardFacts, Execution
+from labctl.records.trial import JobStatus, TrialLimit, TrialPrediction
 from labctl.runs.planning.time_limits import (
     FAR,
     LEAST_SECONDS,

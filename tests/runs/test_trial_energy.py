@@ -9,7 +9,8 @@ import pytest
 
 from labctl.board.meter import Meter
 from labctl.errors import DeviceLost, HostError
-from labctl.records import JobStatus, TimingRecord
+from labctl.records.timing import TimingRecord
+from labctl.records.trial import JobStatus
 from labctl.retry import wait_until
 from labctl.runs.trial.energy import ClockOffset, Metering, trouble
 

@@ -2,11 +2,10 @@
 
 from typing import Any
 
-from labctl.board import JobProgress, Started
+from labctl.board.job import JobProgress, Started
 from labctl.cli.run_view import progress_text
-from labctl.engines.llama_cpp import LlamaCpp
-from labctl.runs import TrialProgress
-from labctl.runs.observer import remaining_of_trial, trial_progress
+from labctl.engines.llama_cpp.engine import LlamaCpp
+from labctl.runs.observer import TrialProgress, remaining_of_trial, trial_progress
 
 SECOND = 1_000_000_000
 STARTED = Started(

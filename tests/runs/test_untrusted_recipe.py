@@ -11,9 +11,9 @@ import pytest
 from labctl.config.lab import Board
 from labctl.config.recipe import Recipe
 from labctl.errors import ConfigError
-from labctl.runs import read_recipe
+from labctl.runs.inputs.prepare import read_recipe
 from labctl.runs.inputs.untrusted_recipe import Workspace, check_board
-from labctl.transport import LocalConfig
+from labctl.transport.local import LocalConfig
 
 GOOD = """\
 name: pull

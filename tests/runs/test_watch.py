@@ -14,8 +14,10 @@ from small_disk import fill, small_disk
 
 from labctl.cli.root import run_cli
 from labctl.errors import BoardBusy, BoardNoSpace, ConfigError, DeviceLost, LabctlError
-from labctl.records import Execution, Failure, RunEnd, TrialState
+from labctl.records.board import Execution
 from labctl.records.events import AnyEvent, Contact, End, Fetch, Note, Progress, Trial
+from labctl.records.run import RunEnd
+from labctl.records.trial import Failure, TrialState
 from labctl.runs.observer import Observer, RunSession
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.event_log import EVENTS, EventLog, EventReader
@@ -34,7 +36,7 @@ GOOD = START.model_copy(update={"state": "ok", "token_ns": 9e6})
 CONTROLLER = """
 import sys
 from pathlib import Path
-from labctl.records import Execution
+from labctl.records.board import Execution
 from labctl.records.events import Contact, Progress, Trial
 from labctl.runs.observer import Observer
 from labctl.runs.record.directory import RunDirectory

@@ -10,11 +10,12 @@ import pytest
 from postgres_server import PostgresServer
 
 from labctl.config.lab import Lab, LabFile
-from labctl.database import patience
+from labctl.database.base import patience
 from labctl.errors import BoardBusy, HostError, LeaseLost
 from labctl.retry import wait_until
-from labctl.state import LabState, lab_state, this_user
+from labctl.state.events import this_user
 from labctl.state.leases import steady_seconds
+from labctl.state.state import LabState, lab_state
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -125,7 +126,7 @@ import sys
 from pathlib import Path
 from labctl.config.lab import Lab, LabFile
 from labctl.errors import BoardBusy
-from labctl.state import lab_state
+from labctl.state.state import lab_state
 import labctl.database.postgresql, psycopg, sqlalchemy.dialects.postgresql.psycopg
 import sqlalchemy.dialects.sqlite
 root, name, url, count = sys.argv[1:]

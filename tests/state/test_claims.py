@@ -13,14 +13,16 @@ from sqlalchemy import text
 
 from labctl.config.lab import Board, Lab, LabFile
 from labctl.config.quotas import Quota
-from labctl.state import Health, Job, LabState, NewJob, lab_state, sql
+from labctl.state import sql
 from labctl.state.admission import Admission, HandOut
 from labctl.state.claims import Claim
 from labctl.state.groups import NewGroup
-from labctl.state.job import waiting_of
+from labctl.state.health import Health
+from labctl.state.job import Job, NewJob, waiting_of
 from labctl.state.job_order import hand_out
+from labctl.state.state import LabState, lab_state
 from labctl.state.waiting import Waiting
-from labctl.transport import LocalConfig
+from labctl.transport.local import LocalConfig
 
 BOARDS = tuple(f"rk{number}" for number in range(6))
 USERS = ("ann@pc", "bob@pc", "carl@pc")

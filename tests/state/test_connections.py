@@ -21,11 +21,12 @@ from postgres_server import PostgresServer
 
 from labctl import process
 from labctl.config.lab import Lab, LabFile
-from labctl.database import DatabaseAway, patience, postgresql
+from labctl.database import postgresql
+from labctl.database.base import DatabaseAway, patience
 from labctl.database.postgresql import PostgresDatabase, Timeouts
 from labctl.errors import HostError
 from labctl.retry import wait_until
-from labctl.state import LabState, lab_state
+from labctl.state.state import LabState, lab_state
 
 
 @pytest.fixture
@@ -116,7 +117,7 @@ def test_the_end_of_a_forked_process_ends_no_connection_of_its_parent(
         "import os, sys\n"
         "from pathlib import Path\n"
         "from labctl.config.lab import Lab, LabFile\n"
-        "from labctl.state import lab_state\n"
+        "from labctl.state.state import lab_state\n"
         "state = lab_state(LabFile(Path(sys.argv[1]),"
         " Lab(lab=sys.argv[2], database=sys.argv[3], boards={})))\n"
         "state.leases.acquire('rk1', purpose='test')\n"

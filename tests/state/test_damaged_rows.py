@@ -15,9 +15,11 @@ from sqlalchemy import text
 from labctl.config.lab import Lab, LabFile
 from labctl.config.quotas import Quota
 from labctl.errors import BoardBusy, BoardOutOfService, ConfigError
-from labctl.state import Health, LabState, NewJob, lab_state
 from labctl.state.damaged import damaged_rows, remove_damaged
+from labctl.state.health import Health
+from labctl.state.job import NewJob
 from labctl.state.leases import Wish
+from labctl.state.state import LabState, lab_state
 from labctl.state.tables import COLUMNS, TABLES
 
 QUOTAS = {"default": Quota(boards=5, hours=100)}

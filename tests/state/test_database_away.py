@@ -11,11 +11,13 @@ from cut_connections import CuttingProxy, Moment, cutting_proxy
 from postgres_server import PostgresServer
 
 from labctl.config.lab import Lab, LabFile
-from labctl.database import DatabaseAway, PostgresDatabase, patience
+from labctl.database.base import DatabaseAway, patience
+from labctl.database.postgresql import PostgresDatabase
 from labctl.errors import ConfigError
-from labctl.state import LabState, NewJob, lab_state
 from labctl.state.health import Health
+from labctl.state.job import NewJob
 from labctl.state.job_order import Suits
+from labctl.state.state import LabState, lab_state
 
 
 @pytest.fixture

@@ -10,10 +10,12 @@ from postgres_server import PostgresServer
 
 from labctl.config.lab import Board, Lab, LabFile
 from labctl.errors import BoardBusy, HostTimeout
-from labctl.state import Health, Job, LabState, NewJob, lab_state
 from labctl.state.groups import NewGroup
+from labctl.state.health import Health
+from labctl.state.job import Job, NewJob
+from labctl.state.state import LabState, lab_state
 from labctl.state.uses import UseKind
-from labctl.transport import LocalConfig
+from labctl.transport.local import LocalConfig
 
 BOARDS = ("rk1", "rk2", "rk3")
 

@@ -11,8 +11,9 @@ from postgres_server import PostgresServer
 
 from labctl.config.lab import Lab, LabFile
 from labctl.errors import BoardBusy, BoardOutOfService
-from labctl.state import Health, LabState, lab_state, this_user
-from labctl.state.health import NOT_LOOKED_THROUGH, untrusted_use
+from labctl.state.events import this_user
+from labctl.state.health import NOT_LOOKED_THROUGH, Health, untrusted_use
+from labctl.state.state import LabState, lab_state
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -9,7 +9,7 @@ from postgres_server import PostgresServer
 from labctl.config.lab import Lab, LabFile
 from labctl.config.quotas import Quota
 from labctl.errors import BoardBusy, ConfigError, LeaseLost
-from labctl.state import LabState, lab_state
+from labctl.state.state import LabState, lab_state
 
 ANN, BOB = "ann@desk", "bob@desk"
 HOUR = 3600.0

@@ -12,7 +12,9 @@ from postgres_server import PostgresServer
 from labctl.config.lab import Lab, LabFile
 from labctl.config.quotas import Quota
 from labctl.errors import Blame, ConfigError, LeaseLost
-from labctl.state import Health, Job, LabState, NewJob, lab_state
+from labctl.state.health import Health
+from labctl.state.job import Job, NewJob
+from labctl.state.state import LabState, lab_state
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

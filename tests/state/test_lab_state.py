@@ -13,11 +13,11 @@ from postgres_server import PostgresServer
 from sqlalchemy import create_engine
 
 from labctl.config.lab import Lab, LabFile
-from labctl.database import Schema, patience
+from labctl.database.base import Schema, patience
 from labctl.errors import ConfigError, HostError, ToolMissing
-from labctl.state import LabState, lab_state
 from labctl.state import state as backup_module
 from labctl.state import state as state_module
+from labctl.state.state import LabState, lab_state
 
 RUN, OTHER = "20261120T223000Z-q2-abcdef", "20261121T223000Z-q2-123456"
 #: A password whose appearance anywhere is a failure.
@@ -242,7 +242,7 @@ WRITES = """
 import sys
 from pathlib import Path
 from labctl.config.lab import Lab, LabFile
-from labctl.state import lab_state
+from labctl.state.state import lab_state
 root, name, url, first = sys.argv[1:]
 lab = LabFile(Path(root), Lab(lab=name or None, database=url or None, boards={}))
 for number in range(3):

@@ -16,16 +16,17 @@ import pytest
 
 from labctl.cli.root import run_cli
 from labctl.config.lab import Lab, LabFile
-from labctl.database import DamagedDatabase, patience, sqlite
+from labctl.database import sqlite
+from labctl.database.base import DamagedDatabase, patience
 from labctl.retry import wait_until
 from labctl.runs.record.repository import RunRepository
-from labctl.state import LabState, lab_state
+from labctl.state.state import LabState, lab_state
 
 TOGETHER = """
 import sys, time
 from pathlib import Path
 from labctl.config.lab import Lab, LabFile
-from labctl.state import lab_state
+from labctl.state.state import lab_state
 import labctl.state.baselines, sqlalchemy
 root, name = Path(sys.argv[1]), sys.argv[2]
 (root / f"ready-{name}").touch()

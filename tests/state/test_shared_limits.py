@@ -8,8 +8,9 @@ import pytest
 from postgres_server import PostgresServer
 
 from labctl.config.lab import Board, Lab, LabFile
-from labctl.state import LabState, NewJob, lab_state
-from labctl.transport import LocalConfig
+from labctl.state.job import NewJob
+from labctl.state.state import LabState, lab_state
+from labctl.transport.local import LocalConfig
 
 SHARING = Board(target="rk3568", transport=LocalConfig(), workdir="/tmp/w", shares=["usb1"])
 ALONE = Board(target="rk3568", transport=LocalConfig(), workdir="/tmp/w")

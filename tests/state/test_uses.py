@@ -12,11 +12,12 @@ from sqlalchemy import text
 from labctl.config.lab import Board, Lab, LabFile
 from labctl.config.quotas import Quota
 from labctl.errors import BoardBusy, BoardOutOfService, LeaseLost
-from labctl.state import Health, LabState, NewJob, lab_state
-from labctl.state.health import NOT_LOOKED_THROUGH, UNTRUSTED
+from labctl.state.health import NOT_LOOKED_THROUGH, UNTRUSTED, Health
+from labctl.state.job import NewJob
 from labctl.state.leases import StateLease, Wish
+from labctl.state.state import LabState, lab_state
 from labctl.state.uses import QUEUED_KINDS, USE_KINDS, USES, Use, UseKind
-from labctl.transport import LocalConfig
+from labctl.transport.local import LocalConfig
 
 DOCS = Path(__file__).parents[2] / "docs" / "queue-reference.md"
 WORDS: dict[str, dict[str, object]] = {

@@ -4,7 +4,7 @@ import pytest
 from simulated_samples import Questions, covered
 from simulated_stops import coverage_at_the_stop, errors_of_looks, stops_at_a_half_width
 
-from labctl.stats import (
+from labctl.stats.proportions import (
     bounded_interval,
     clustered_interval,
     half_width_reached,

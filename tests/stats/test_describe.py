@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labctl.stats import mad, mean, median, percentile, ratio
+from labctl.stats.describe import mad, mean, median, percentile, ratio
 
 SAMPLES = st.lists(st.integers(0, 10**12), min_size=1, max_size=50)
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labctl.stats import NoEnergy, Reading, energy_of_counter, energy_of_power
+from labctl.stats.energy import NoEnergy, Reading, energy_of_counter, energy_of_power
 
 S = 1_000_000_000
 

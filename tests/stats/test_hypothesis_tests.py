@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labctl.stats import holm, paired
-from labctl.stats.hypothesis_tests import mann_whitney, sign_flip
+from labctl.stats.hypothesis_tests import holm, mann_whitney, sign_flip
+from labctl.stats.log_ratio import paired
 from labctl.stats.power import POWER, repeats_for_difference, repeats_for_same
 
 

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from labctl.stats import geometric_interval, mean_interval, student_quantile
+from labctl.stats.intervals import geometric_interval, mean_interval, student_quantile
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labctl.stats import (
+from labctl.stats.log_ratio import (
     LogRatio,
     Repeat,
     between_sessions,

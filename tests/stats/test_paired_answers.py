@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from labctl.stats import (
+from labctl.stats.bootstrap import draw_means, draw_questions
+from labctl.stats.paired_answers import (
     always_valid_p,
     count_wins,
     difference_shown,
@@ -12,7 +13,6 @@ from labctl.stats import (
     paired_difference,
     questions_for_difference,
 )
-from labctl.stats.bootstrap import draw_means, draw_questions
 
 
 @pytest.mark.parametrize(("wins", "losses"), [(9, 1), (1, 9), (0, 0), (5, 5), (40, 70), (0, 6)])

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from labctl.stats import Prediction, experts_read, predict
+from labctl.stats.roofline import Prediction, experts_read, predict
 
 GB = 10**9
 DRAM = 5.5 * GB

@@ -2,7 +2,7 @@ import itertools
 
 import pytest
 
-from labctl.stats import majority_vote, pass_at_k, pass_at_k_interval
+from labctl.stats.sampled_answers import majority_vote, pass_at_k, pass_at_k_interval
 
 
 def test_the_answer_of_most_samples_wins() -> None:

@@ -7,12 +7,8 @@ import pytest
 from simulated_samples import Questions, covered
 from simulated_stops import coverage_at_the_stop, errors_of_looks, stops_at_a_half_width
 
-from labctl.stats import (
-    always_valid_p,
-    paired_difference,
-    proportions,
-    questions_for_difference,
-)
+from labctl.stats import proportions
+from labctl.stats.paired_answers import always_valid_p, paired_difference, questions_for_difference
 
 pytestmark = pytest.mark.soak
 RUNS = 10_000

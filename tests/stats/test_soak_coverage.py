@@ -18,7 +18,7 @@ from simulated_comparisons import (
 )
 
 from labctl.results.summary import estimate_of
-from labctl.stats import paired, unpaired
+from labctl.stats.log_ratio import paired, unpaired
 
 pytestmark = pytest.mark.soak
 RUNS = 20_000

@@ -12,7 +12,7 @@ from simulated_nights import (
     wandering,
 )
 
-from labctl.stats import wilson_interval
+from labctl.stats.proportions import wilson_interval
 
 pytestmark = pytest.mark.soak
 

@@ -3,7 +3,7 @@ import random
 
 import pytest
 
-from labctl.stats import find_trend
+from labctl.stats.describe import find_trend
 
 
 def counted(score: int, count: int) -> float:

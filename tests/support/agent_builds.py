@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from labctl import process
-from labctl.build import BuildRequest, build
+from labctl.build.builder import build
+from labctl.build.plan import BuildRequest
 from labctl.build.zig import environment, locate, zig_flags
 from labctl.config.target import load_target
 from labctl.files import cache_dir, locked

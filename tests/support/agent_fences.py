@@ -5,8 +5,8 @@ from pathlib import Path
 
 import agent_builds
 
-from labctl.board import BoardLease, Fence
-from labctl.transport import Transport
+from labctl.board.lease import BoardLease, Fence
+from labctl.transport.base import Transport
 
 
 def native_fence(link: Transport, workdir: str, *, epoch: int = 0) -> Fence:

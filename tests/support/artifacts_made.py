@@ -4,8 +4,7 @@ import hashlib
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from labctl.build import Artifact
-from labctl.build.artifact import artifacts_dir, mark_current, publish
+from labctl.build.artifact import Artifact, artifacts_dir, mark_current, publish
 from labctl.build.manifest import (
     BuilderKind,
     CompilerKind,

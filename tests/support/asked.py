@@ -4,14 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from labctl.evaluation.endpoints import (
-    Api,
-    EndpointClient,
-    Generation,
-    GenerationRequest,
-    Message,
-    open_client,
-)
+from labctl.evaluation.endpoints.base import EndpointClient, Generation, GenerationRequest, Message
+from labctl.evaluation.endpoints.opening import Api, open_client
 
 T = TypeVar("T")
 APIS: tuple[Api, ...] = ("openai-chat", "openai-completions", "tgi", "llama-server")

@@ -22,7 +22,8 @@ import pytest
 from virtual_process import BoardProcess
 
 from labctl import process
-from labctl.hdc.daemon import Board, Daemon
+from labctl.hdc.daemon.board import Board
+from labctl.hdc.daemon.daemon import Daemon
 from labctl.virtual.fake_sensors import Fakes
 from labctl.virtual.marks import FAKES
 

@@ -28,8 +28,9 @@ from labctl.farm.queue_ledger import share_inputs
 from labctl.farm.run_content import RunContent
 from labctl.farm.store import lab_store
 from labctl.retry import wait_until
-from labctl.runs import read_recipe
-from labctl.state import Job, LabState, NewJob, lab_state
+from labctl.runs.inputs.prepare import read_recipe
+from labctl.state.job import Job, NewJob
+from labctl.state.state import LabState, lab_state
 from labctl.transport.registry import TRANSPORTS
 
 HOSTS = ("lab1", "lab2", "lab3")

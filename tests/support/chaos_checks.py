@@ -11,10 +11,10 @@ from chaos import ChaosLab
 from chaos_history import ended_twice
 
 from labctl.errors import ExitStatus
-from labctl.records import TrialRecord
+from labctl.records.trial import TrialRecord
 from labctl.retry import wait_until
 from labctl.runs.record.repository import RunRepository
-from labctl.state import Job, NewJob
+from labctl.state.job import Job, NewJob
 
 #: A fault breaks what begins so long (s) after it, too: a host or a board is still coming back.
 _AFTER = 20.0

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from labctl.state import LabState, NewJob
+from labctl.state.job import NewJob
+from labctl.state.state import LabState
 
 #: A board that no host serves: holding it keeps no job off its board.
 SHELF = "b-shelf"

@@ -12,7 +12,7 @@ from chaos import BOARDS, HOSTS, ChaosLab, Fault, Host
 from small_disk import fill
 
 from labctl.retry import wait_until
-from labctl.state import Job
+from labctl.state.job import Job
 
 FAULTS = (
     "none",

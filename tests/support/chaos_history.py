@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from labctl.state import LabState
+from labctl.state.state import LabState
 
 _LOST = "gave no sign of life"
 _TABLE = """

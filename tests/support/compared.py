@@ -5,7 +5,7 @@ from typing import Any
 
 from records_made import run, timing, trial
 
-from labctl.compare import Side, run_sides
+from labctl.compare.sides import Side, run_sides
 
 
 def sides_of(run_id: str, **values: Sequence[float]) -> list[Side]:

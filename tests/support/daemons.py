@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from labctl.hdc.daemon import Board, Daemon
+from labctl.hdc.daemon.board import Board
+from labctl.hdc.daemon.daemon import Daemon
 
 
 def board(directory: Path, **options: object) -> Board:

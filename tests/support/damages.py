@@ -6,8 +6,10 @@ from typing import Any
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from labctl.state import Health, LabState, NewJob
 from labctl.state.groups import NewGroup
+from labctl.state.health import Health
+from labctl.state.job import NewJob
+from labctl.state.state import LabState
 from labctl.state.tables import COLUMNS
 
 USER, OTHER, WORKER = "ann@desk", "bob@desk", "desk:1:worker"

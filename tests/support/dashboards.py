@@ -12,7 +12,7 @@ import uvicorn
 
 from labctl.config.lab import LabFile, find_lab
 from labctl.retry import wait_until
-from labctl.state import lab_state
+from labctl.state.state import lab_state
 from labctl.transport.registry import TRANSPORTS
 from labctl.web import server
 from labctl.web.app import make_app

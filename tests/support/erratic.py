@@ -13,8 +13,9 @@ from pathlib import Path
 
 from hdc_server import Board, stand_in_server
 
-from labctl.transport import HdcServerConfig, OpenOptions
-from labctl.virtual import VirtualBoard, serving
+from labctl.transport.base import OpenOptions
+from labctl.transport.hdc import HdcServerConfig
+from labctl.virtual.board import VirtualBoard, serving
 
 _LONGEST_PAUSE_SECONDS = 0.01
 

@@ -11,7 +11,7 @@ from labctl.config.yaml.document import Document
 from labctl.evaluation.recipe import EvaluationRecipe, load_evaluation
 from labctl.evaluation.run import EvaluationOutcome, EvaluationRequest, run_evaluation
 from labctl.records.events import AnyEvent
-from labctl.runs import Observer
+from labctl.runs.observer import Observer
 from labctl.transport.registry import TRANSPORTS
 
 

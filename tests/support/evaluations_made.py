@@ -6,18 +6,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from labctl.evaluation.accuracy import accuracy_table
-from labctl.records import (
+from labctl.records.board import Execution
+from labctl.records.evaluation import (
     DatasetRecord,
     EndpointRecord,
     EvaluationEnd,
     EvaluationRecord,
-    Execution,
     GenerationRecord,
     GradeRecord,
-    ModelIdentity,
     PromptRecord,
     SamplingRecord,
 )
+from labctl.records.trial import ModelIdentity
 from labctl.report.page.evaluation_tables import MeasuredEvaluation
 
 BEGAN = datetime(2026, 11, 22, 9, 30, tzinfo=UTC)

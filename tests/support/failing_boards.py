@@ -12,9 +12,10 @@ import agent_builds
 
 from labctl.config.lab import Board, LabFile, lab_model
 from labctl.config.yaml.document import parse
-from labctl.transport import OpenOptions, Transport
+from labctl.transport.base import OpenOptions, Transport
 from labctl.transport.registry import TRANSPORTS
-from labctl.virtual import Control, Served, VirtualBoard, serving
+from labctl.virtual.board import Served, VirtualBoard, serving
+from labctl.virtual.control import Control
 
 
 def connect(board: Board, patience: float = 2.0) -> Transport:
@@ -100,7 +101,7 @@ def thawing(root: Path, name: str, *, after: int = 1) -> Path:
         f"""\
 import sys
 from pathlib import Path
-from labctl.virtual import Control
+from labctl.virtual.control import Control
 told = Path({str(root / f"{name}.told")!r})
 with told.open("a") as file:
     file.write(" ".join(sys.argv[1:]) + "\\n")

@@ -17,7 +17,7 @@ from labctl.config.lab import find_lab
 from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.queue_engine import QueueEngine
 from labctl.farm.worker import Worker
-from labctl.state import lab_state
+from labctl.state.state import lab_state
 from labctl.transport.registry import TRANSPORTS
 
 

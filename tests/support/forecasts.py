@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 
 from labctl.config.recipe_parts import Variant
-from labctl.engines import TokenCounts
-from labctl.engines.llama_cpp import LlamaCpp
+from labctl.engines.base import TokenCounts
+from labctl.engines.llama_cpp.engine import LlamaCpp
 from labctl.performance.prediction import ModelWorkload, Rates, predictions
-from labctl.records import BoardFacts
+from labctl.records.board import BoardFacts
 from labctl.runs.planning.forecast import Forecast
 from labctl.runs.planning.trials import cut
 

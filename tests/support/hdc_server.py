@@ -15,9 +15,9 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 
 from labctl.errors import BoardError, ConfigError, HostError, LabctlError, LinkError
-from labctl.hdc import Session
 from labctl.hdc.host.channel import Channel
 from labctl.hdc.host.nodes import Listener
+from labctl.hdc.host.session import Session
 from labctl.hdc.wire import Command
 
 BANNER = b"OHOS HDC\0\0\0H"

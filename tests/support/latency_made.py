@@ -14,7 +14,7 @@ from labctl.compare.equal_latency.result import (
     Quoted,
     RescaledGrid,
 )
-from labctl.stats import Interval
+from labctl.stats.intervals import Interval
 
 TIMES = {"q2_k": 18.18, "q8_0": 49.73}
 

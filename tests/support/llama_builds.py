@@ -1,6 +1,8 @@
 """Programs of llama.cpp that tests run, built as users build them."""
 
-from labctl.build import BuildRequest, build, list_artifacts
+from labctl.build.artifact import list_artifacts
+from labctl.build.builder import build
+from labctl.build.plan import BuildRequest
 
 
 def need_server(target: str) -> None:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from labctl.engines import RawOutput
+from labctl.engines.base import RawOutput
 
 MS = 1_000_000
 READY = b"generate: n_ctx = 512, n_batch = 2048, n_predict = 32, n_keep = 0\n\n"

@@ -12,16 +12,16 @@ from labctl.errors import HostError
 from labctl.evaluation.serving.directory import REQUESTS, STAGES, LoadTestDirectory
 from labctl.evaluation.serving.recipe import load_load_test
 from labctl.evaluation.serving.results import judge, results_of
-from labctl.records import (
-    EndpointRecord,
-    Failure,
+from labctl.records.evaluation import EndpointRecord
+from labctl.records.run import RunEnd
+from labctl.records.serving import (
     LengthRange,
     RequestRecord,
-    RunEnd,
     ServingRecord,
     StageRecord,
     WorkloadRecord,
 )
+from labctl.records.trial import Failure
 
 RECIPE = """\
 name: checked

@@ -9,7 +9,7 @@ from timed_client import TimedClient
 from labctl.evaluation.serving.generator import LoadGenerator, RequestOptions, StagePlan
 from labctl.evaluation.serving.metrics import StageMetrics, measure
 from labctl.evaluation.serving.workload import Asked
-from labctl.records import LatencyLimits, RequestRecord, StageRecord
+from labctl.records.serving import LatencyLimits, RequestRecord, StageRecord
 
 
 class Loaded:

@@ -13,15 +13,10 @@ from typing import Any
 from evaluations_made import BEGAN, made_evaluation
 from records_made import model, plan, planned_run, run, timing, trial
 
-from labctl.records import (
-    EvaluationEnd,
-    EvaluationRecord,
-    Execution,
-    GenerationRecord,
-    GradeRecord,
-    ModelIdentity,
-    RunEnd,
-)
+from labctl.records.board import Execution
+from labctl.records.evaluation import EvaluationEnd, EvaluationRecord, GenerationRecord, GradeRecord
+from labctl.records.run import RunEnd
+from labctl.records.trial import ModelIdentity
 
 TIMING = "20261120T223000Z-q8-q2-abcdef"
 EVALUATION = "20261122T093000Z-arithmetic-123456"

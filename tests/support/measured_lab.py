@@ -6,7 +6,8 @@ from pathlib import Path
 
 from records_made import BEGAN, model, plan, planned_run, run, timing, trial
 
-from labctl.records import JobStatus, ModelIdentity, RunEnd
+from labctl.records.run import RunEnd
+from labctl.records.trial import JobStatus, ModelIdentity
 from labctl.runs.record.annotations import add_tags
 
 RUNS = ("20261120T223000Z-q8-q2-abcdef", "20261121T223000Z-q8-q2-123456")

@@ -7,20 +7,11 @@ from itertools import accumulate
 
 from records_made import BEGAN, MS, model, run, timing, trial
 
-from labctl.records import (
-    BoardFacts,
-    BoardProbe,
-    ComputeRate,
-    Execution,
-    JobStatus,
-    MemoryRate,
-    StorageRate,
-    TelemetrySample,
-    TelemetrySummary,
-    TrialBound,
-    TrialRecord,
-)
-from labctl.report.figures import MeasuredRun
+from labctl.records.board import BoardFacts, Execution
+from labctl.records.probe import BoardProbe, ComputeRate, MemoryRate, StorageRate
+from labctl.records.telemetry import TelemetrySample
+from labctl.records.trial import JobStatus, TelemetrySummary, TrialBound, TrialRecord
+from labctl.report.figures.measured import MeasuredRun
 
 SECOND = 1_000_000_000
 #: Where the board's clock is when the first process starts.

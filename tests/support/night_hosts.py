@@ -17,7 +17,7 @@ from labctl import process
 from labctl.build.artifact import artifacts_dir
 from labctl.config.lab import find_lab
 from labctl.retry import wait_until
-from labctl.state import LabState, lab_state
+from labctl.state.state import LabState, lab_state
 from labctl.transport.registry import TRANSPORTS
 
 

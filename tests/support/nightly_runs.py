@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 from records_made import BEGAN, planned_run, run, timing, trial
 
-from labctl.index import IndexedTrial
 from labctl.index.entry import entry_of
-from labctl.records import (
+from labctl.index.index import IndexedTrial
+from labctl.records.board import Execution
+from labctl.records.run import (
     Annotations,
     ArtifactIdentity,
-    Execution,
     PlannedRecord,
     PlanRecord,
     RunEnd,
     RunRecord,
-    TrialRecord,
 )
+from labctl.records.trial import TrialRecord
 
 REPEATS = 3
 SPEC = "5" * 64

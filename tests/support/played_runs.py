@@ -11,23 +11,18 @@ from llama_output import session
 from pydantic import JsonValue
 from records_made import model, planned_run, run
 
-from labctl.board import JobProgress, JobSpec, JobState, Lease, Started
+from labctl.board.job import JobProgress, JobSpec, JobState, Started
+from labctl.board.lease import Lease
 from labctl.config.lab import Board
 from labctl.config.recipe import Precision, Recipe
 from labctl.config.recipe_parts import Variant
-from labctl.engines import Tool
-from labctl.engines.llama_cpp import LlamaCpp
+from labctl.engines.base import Tool
+from labctl.engines.llama_cpp.engine import LlamaCpp
 from labctl.errors import BoardBusy, DeviceLost, InfraError, LeaseLost
-from labctl.models import ModelFile
-from labctl.records import (
-    BoardFacts,
-    ConditionRecord,
-    Execution,
-    JobStatus,
-    PlanRecord,
-    TrialLimit,
-    TrialRecord,
-)
+from labctl.models.cache import ModelFile
+from labctl.records.board import BoardFacts, Execution
+from labctl.records.run import PlanRecord
+from labctl.records.trial import ConditionRecord, JobStatus, TrialLimit, TrialRecord
 from labctl.results.gates import CompareGates, leave_open
 from labctl.runs.board.session import BoardSession
 from labctl.runs.context import RunContext
@@ -39,7 +34,7 @@ from labctl.runs.planning.time_limits import RECIPE as BY_RECIPE
 from labctl.runs.planning.trials import PlannedTrial, make_plan
 from labctl.runs.record.journal import Journal
 from labctl.runs.runner import Outcome, run_trials
-from labctl.transport import LocalConfig
+from labctl.transport.local import LocalConfig
 
 ASKED = Recipe.model_validate(
     {

@@ -4,21 +4,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from labctl.records import (
-    BoardFacts,
-    BoardProbe,
-    Check,
-    EnergyRecord,
-    Execution,
-    MemoryRate,
-    ModelIdentity,
-    PlanRecord,
-    RunRecord,
-    Slowdown,
-    TimingRecord,
-    TrialRecord,
-    TrialState,
-)
+from labctl.records.board import BoardFacts, Execution
+from labctl.records.energy import EnergyRecord
+from labctl.records.probe import BoardProbe, MemoryRate, Slowdown
+from labctl.records.run import PlanRecord, RunRecord
+from labctl.records.timing import TimingRecord
+from labctl.records.trial import Check, ModelIdentity, TrialRecord, TrialState
 from labctl.runs.record.directory import RunDirectory
 
 BEGAN = datetime(2026, 11, 20, 22, 30, tzinfo=UTC)

@@ -7,23 +7,20 @@ from pathlib import Path
 import fake_server
 from third_party import write_package
 
-from labctl.engines import (
-    Answer,
-    Endpoint,
+from labctl.engines.base import (
     EngineParameters,
     Inputs,
     MemoryNeed,
     ProgramSource,
-    Question,
     RawOutput,
     Resolved,
-    ServerEngine,
-    ServerIdentity,
     Tool,
-    diagnose_outcome,
 )
+from labctl.engines.outcome import diagnose_outcome
+from labctl.engines.server import Answer, Endpoint, Question, ServerEngine, ServerIdentity
 from labctl.errors import LabctlError, OutputNotUnderstood
-from labctl.records import BoardFacts, JobStatus, ModelIdentity
+from labctl.records.board import BoardFacts
+from labctl.records.trial import JobStatus, ModelIdentity
 
 TOOL = Tool("shouter", "only")
 

@@ -8,9 +8,10 @@ from functools import cache
 
 from compared import side_of
 
-from labctl.compare import Figure, Side
 from labctl.compare.estimates import estimate, other_sessions
-from labctl.stats import LogRatio, between_sessions, paired, unpaired
+from labctl.compare.figures import Figure
+from labctl.compare.sides import Side
+from labctl.stats.log_ratio import LogRatio, between_sessions, paired, unpaired
 
 #: A way to compare; the truth is that there is no difference.
 Way = Callable[[random.Random, "Noise", int], LogRatio]

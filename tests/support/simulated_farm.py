@@ -17,7 +17,7 @@ from typing import TypeVar
 from simulated_comparisons import Noise, realistic
 
 from labctl.config.lab import Lab, LabFile
-from labctl.database import DatabaseAway
+from labctl.database.base import DatabaseAway
 from labctl.errors import (
     CompileError,
     DeviceLost,
@@ -46,7 +46,7 @@ from labctl.farm.nightly.standing import standing_alarms, with_past
 from labctl.farm.nightly.state import NightState
 from labctl.files import write_atomic
 from labctl.records.night import CommitSearch, NightFinding, NightRecord, NightResult, NightRow
-from labctl.state import lab_state
+from labctl.state.state import lab_state
 from labctl.stats.log_ratio import paired
 
 R = TypeVar("R")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from records_made import model, timing, trial
 
 from labctl.config.recipe import Precision
-from labctl.records import TrialRecord
+from labctl.records.trial import TrialRecord
 from labctl.results.repeats import LEAST_REPEATS, is_enough, is_narrow, trend_verdict
 from labctl.results.summary import estimate_of
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from labctl.stats import clustered_interval
+from labctl.stats.proportions import clustered_interval
 
 
 @dataclass(frozen=True)

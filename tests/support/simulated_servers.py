@@ -16,7 +16,7 @@ from labctl.evaluation.serving.sweep import (
     planned,
     sweep_rates,
 )
-from labctl.records import LatencyLimits, RequestRecord, StageRecord
+from labctl.records.serving import LatencyLimits, RequestRecord, StageRecord
 
 #: Gives the ends of requests that come at these times, in s.
 Server = Callable[[Sequence[float]], list[float]]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from labctl.stats import LOOK, half_width_reached, wilson_interval
+from labctl.stats.proportions import LOOK, half_width_reached, wilson_interval
 
 #: Look -> for each number of right answers whether asking ends, and the interval that is then told.
 Stops = Mapping[int, tuple[NDArray[np.bool_], NDArray[np.float64], NDArray[np.float64]]]

@@ -13,8 +13,11 @@ import forked
 from sshd_host import SshHost
 
 from labctl import process
-from labctl.build import Artifact, BuildProgress, BuildRequest, Step, build
+from labctl.build.artifact import Artifact
+from labctl.build.builder import build
 from labctl.build.manifest import BuilderKind
+from labctl.build.plan import BuildRequest
+from labctl.build.progress import BuildProgress, Step
 from labctl.build.remote import SshBuilder
 from labctl.build.source import Folder
 from labctl.build.workspace import Workspace, WorkspaceInputs

@@ -3,7 +3,9 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from labctl.board import BoardStore, ChunkedFile, DeliveryOptions, StoredObject
+from labctl.board.store import BoardStore, StoredObject
+from labctl.board.upload.client import ChunkedFile
+from labctl.board.upload.transfer import DeliveryOptions
 
 
 def publish(

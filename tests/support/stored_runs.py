@@ -4,8 +4,8 @@ from pathlib import Path
 
 from records_made import plan, planned_run
 
-from labctl.records import RunEnd
-from labctl.report.figures import MeasuredRun
+from labctl.records.run import RunEnd
+from labctl.report.figures.measured import MeasuredRun
 from labctl.runs.record.directory import RunDirectory
 
 

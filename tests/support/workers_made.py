@@ -8,7 +8,8 @@ from labctl.config.lab import LabFile
 from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.queue_engine import QueueEngine
 from labctl.farm.worker import Worker
-from labctl.state import NewJob, lab_state
+from labctl.state.job import NewJob
+from labctl.state.state import lab_state
 
 #: Workers with their threads.
 Started = list[tuple[Worker, threading.Thread]]

@@ -5,8 +5,10 @@ import pytest
 from hdc_server import USB_KEY, Board, stand_in_server
 from sshd_host import ssh_host
 
-from labctl.transport import HdcServerConfig, HdcTcpConfig, LocalConfig, Transport
-from labctl.virtual import VirtualBoard, serving
+from labctl.transport.base import Transport
+from labctl.transport.hdc import HdcServerConfig, HdcTcpConfig
+from labctl.transport.local import LocalConfig
+from labctl.virtual.board import VirtualBoard, serving
 
 
 @pytest.fixture(

@@ -13,12 +13,16 @@ from agent_fences import native_fence
 from listening_sockets import listening
 from sshd_host import ssh_host
 
-from labctl.board import BoardStore, ChunkedFile, DeliveryOptions, StoredObject
+from labctl.board.store import BoardStore, StoredObject
+from labctl.board.upload.client import ChunkedFile
+from labctl.board.upload.transfer import DeliveryOptions
 from labctl.errors import LinkRefused
-from labctl.transport import HdcTcpConfig, Stream, TransferOptions, Transport
+from labctl.transport.base import TransferOptions, Transport
 from labctl.transport.file_transfer import FileTransfer
+from labctl.transport.hdc import HdcTcpConfig
+from labctl.transport.linked import Stream
 from labctl.transport.testing import WrappedTransport
-from labctl.virtual import VirtualBoard, serving
+from labctl.virtual.board import VirtualBoard, serving
 
 #: The least that comes in chunks.
 LARGE_BYTES = DeliveryOptions.chunked_bytes

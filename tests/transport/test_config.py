@@ -4,8 +4,9 @@ import pytest
 
 from labctl import process
 from labctl.errors import ConfigError
-from labctl.transport import HdcServerConfig, HdcTcpConfig, LocalConfig
 from labctl.transport.base import check_remote_path
+from labctl.transport.hdc import HdcServerConfig, HdcTcpConfig
+from labctl.transport.local import LocalConfig
 
 
 def test_each_model_opens_its_transport() -> None:
@@ -18,7 +19,8 @@ def test_each_model_opens_its_transport() -> None:
 
 MADE = """
 import sys
-from labctl.transport import HdcServerConfig, HdcTcpConfig, LocalConfig
+from labctl.transport.hdc import HdcServerConfig, HdcTcpConfig
+from labctl.transport.local import LocalConfig
 from labctl.transport.registry import TRANSPORTS
 from labctl.transport.ssh.config import SshConfig
 made = (

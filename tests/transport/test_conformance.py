@@ -24,7 +24,7 @@ from labctl.errors import (
     RemoteExit,
 )
 from labctl.retry import wait_until
-from labctl.transport import TransferOptions, Transport, remote_words
+from labctl.transport.base import TransferOptions, Transport, remote_words
 
 OPTIONS = TransferOptions(timeout=30)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from labctl.errors import ConfigError, IntegrityError
-from labctl.transport import Delivered, TransferOptions, Transport, receive, send
-from labctl.transport.copy import appearing_on_board
+from labctl.transport.base import TransferOptions, Transport
+from labctl.transport.copy import Delivered, appearing_on_board, receive, send
 
 OPTIONS = TransferOptions(timeout=30)
 

@@ -3,7 +3,7 @@ from hashlib import sha256
 import pytest
 
 from labctl.errors import IntegrityError
-from labctl.transport import BoardHash
+from labctl.transport.file_transfer import BoardHash
 from labctl.transport.testing import ScriptedTransport
 
 HASH = "a" * 64

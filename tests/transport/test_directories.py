@@ -8,19 +8,13 @@ from pathlib import Path
 import pytest
 
 from labctl.errors import BoardError, ConfigError, IntegrityError, ProtocolError
-from labctl.transport import (
-    CommandResult,
-    HdcTcpConfig,
-    TransferOptions,
-    Transport,
-    file_transfer,
-    pull_directory,
-    push_directory,
-    remote_words,
-)
+from labctl.transport import file_transfer
+from labctl.transport.base import CommandResult, TransferOptions, Transport, remote_words
+from labctl.transport.directories import pull_directory, push_directory
 from labctl.transport.file_transfer import BoardHash, Digest
+from labctl.transport.hdc import HdcTcpConfig
 from labctl.transport.testing import Answer, ScriptedTransport
-from labctl.virtual import VirtualBoard, serving
+from labctl.virtual.board import VirtualBoard, serving
 
 OPTIONS = TransferOptions(timeout=30)
 

@@ -26,8 +26,9 @@ from labctl.errors import (
 )
 from labctl.hdc.messages import TransferConfig
 from labctl.hdc.wire import Command
-from labctl.transport import HdcTcpConfig, OpenOptions, TransferOptions, Transport
-from labctl.virtual import VirtualBoard, serving
+from labctl.transport.base import OpenOptions, TransferOptions, Transport
+from labctl.transport.hdc import HdcTcpConfig
+from labctl.virtual.board import VirtualBoard, serving
 
 OPTIONS = TransferOptions(timeout=30)
 

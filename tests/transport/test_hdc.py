@@ -20,11 +20,13 @@ from labctl.errors import (
     LabctlError,
     LinkError,
 )
-from labctl.hdc import Session, shell
+from labctl.hdc.host.link import shell
+from labctl.hdc.host.session import Session
 from labctl.hdc.wire import Command
-from labctl.transport import HdcTcpConfig, OpenOptions, Transport
+from labctl.transport.base import OpenOptions, Transport
+from labctl.transport.hdc import HdcTcpConfig
 from labctl.transport.sentinel import Framed
-from labctl.virtual import VirtualBoard, serving
+from labctl.virtual.board import VirtualBoard, serving
 
 
 def test_many_who_wait_for_a_silent_board_wait_once() -> None:

@@ -13,9 +13,10 @@ from labctl.config.lab import Lab, lab_model
 from labctl.config.transport import TransportConfig
 from labctl.config.yaml.document import parse
 from labctl.errors import ConfigError, HostError
-from labctl.transport import HdcServerConfig, HdcTcpConfig, LocalConfig, OpenOptions, Transport
-from labctl.transport.base import rules
+from labctl.transport.base import OpenOptions, Transport, rules
 from labctl.transport.config import UsualConfig
+from labctl.transport.hdc import HdcServerConfig, HdcTcpConfig
+from labctl.transport.local import LocalConfig
 from labctl.transport.registry import TRANSPORTS
 from labctl.transport.ssh.config import SshConfig
 from labctl.transport.ssh.transport import SshTransport

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from labctl.errors import DeviceLost, LeaseLost, LinkError
-from labctl.transport import LocalTransport, Transport
-from labctl.transport.base import TransferOptions
+from labctl.transport.base import TransferOptions, Transport
 from labctl.transport.file_transfer import BoardHash, FileTransfer
 from labctl.transport.linked import LinkedTransport, Stream
+from labctl.transport.local import LocalTransport
 from labctl.transport.testing import ScriptedTransport, WrappedTransport
 
 

@@ -13,9 +13,10 @@ from hdc_server import USB_KEY, Board, stand_in_server
 
 from labctl.errors import CommandTimeout, DeviceLost, InfraError, LinkError, speaks_against_board
 from labctl.retry import wait_until
-from labctl.transport import HdcServerConfig, HdcTransport, OpenOptions, TransferOptions
+from labctl.transport.base import OpenOptions, TransferOptions
+from labctl.transport.hdc import HdcServerConfig, HdcTransport
 from labctl.transport.hdc_server import shared
-from labctl.virtual import VirtualBoard, serving
+from labctl.virtual.board import VirtualBoard, serving
 
 pytestmark = pytest.mark.usefixtures("private_state")
 

@@ -9,8 +9,8 @@ from functools import partial
 
 import pytest
 
-from labctl.transport import Transport
-from labctl.transport import forwarded_port as usual_forwarded_port
+from labctl.transport.base import Transport
+from labctl.transport.port_forwarding import forwarded_port as usual_forwarded_port
 
 forwarded_port = partial(usual_forwarded_port, wait_seconds=0.5)
 

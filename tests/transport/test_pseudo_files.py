@@ -8,16 +8,12 @@ from pathlib import Path
 import pytest
 
 from labctl.errors import BoardError, BoardPermission, IntegrityError
-from labctl.transport import (
-    HdcTcpConfig,
-    LocalTransport,
-    TransferOptions,
-    Transport,
-    receive,
-    remote_words,
-)
+from labctl.transport.base import TransferOptions, Transport, remote_words
+from labctl.transport.copy import receive
+from labctl.transport.hdc import HdcTcpConfig
+from labctl.transport.local import LocalTransport
 from labctl.transport.pseudo_files import pseudo_files, read_pseudo_file, read_pseudo_files
-from labctl.virtual import VirtualBoard, serving
+from labctl.virtual.board import VirtualBoard, serving
 
 OPTIONS = TransferOptions(timeout=30)
 

@@ -7,17 +7,12 @@ from pathlib import Path
 import pytest
 
 from labctl.errors import BoardError, ConfigError, DeviceLost, LinkRefused, NotAuthorised
-from labctl.transport import (
-    HdcTcpConfig,
-    LocalConfig,
-    OpenOptions,
-    Transport,
-    boot_id,
-    reboot,
-    wait_until_ready,
-)
+from labctl.transport.base import OpenOptions, Transport
+from labctl.transport.hdc import HdcTcpConfig
+from labctl.transport.local import LocalConfig
+from labctl.transport.readiness import boot_id, reboot, wait_until_ready
 from labctl.transport.testing import ScriptedTransport
-from labctl.virtual import VirtualBoard, serving
+from labctl.virtual.board import VirtualBoard, serving
 
 ONE, TWO = "1" * 32, "2" * 32
 

@@ -20,9 +20,10 @@ from labctl.errors import (
     ProtocolError,
 )
 from labctl.retry import wait_until
-from labctl.transport import HdcServerConfig, OpenOptions, TransferOptions, Transport
+from labctl.transport.base import OpenOptions, TransferOptions, Transport
+from labctl.transport.hdc import HdcServerConfig
 from labctl.transport.hdc_server.shared import running_server
-from labctl.virtual import VirtualBoard, serving
+from labctl.virtual.board import VirtualBoard, serving
 
 
 def behind(server: StandInServer, key: str = USB_KEY, timeout: float = 30) -> Transport:

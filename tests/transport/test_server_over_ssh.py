@@ -15,8 +15,9 @@ from sshd_host import SshHost, make_key, ssh_host
 
 from labctl.errors import DeviceLost, LinkError, LinkRefused, NotAuthorised, speaks_against_board
 from labctl.retry import wait_until
-from labctl.transport import HdcServerConfig, HdcTransport, TransferOptions
-from labctl.virtual import VirtualBoard, serving
+from labctl.transport.base import TransferOptions
+from labctl.transport.hdc import HdcServerConfig, HdcTransport
+from labctl.virtual.board import VirtualBoard, serving
 
 
 @pytest.fixture(scope="module")

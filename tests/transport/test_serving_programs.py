@@ -16,16 +16,18 @@ import pytest
 from fake_hdc import PID_FILE, FakeHdc, install
 
 from labctl.errors import HostError, InfraError, LinkError, LinkRefused
-from labctl.hdc import HdcServer, ServerSession, Target, shell
+from labctl.hdc.host.link import shell
 from labctl.hdc.keys import HostKey
+from labctl.hdc.server_client.server import HdcServer, Target
+from labctl.hdc.server_client.session import ServerSession
 from labctl.retry import wait_until
 from labctl.transport.hdc_server import private as private_servers
 from labctl.transport.hdc_server import shared as serving
 from labctl.transport.hdc_server.private import ServerPool
 from labctl.transport.hdc_server.process import start_server
 from labctl.transport.hdc_server.shared import attached_boards, running_server
-from labctl.virtual import VirtualBoard
-from labctl.virtual import serving as serving_boards
+from labctl.virtual.board import VirtualBoard
+from labctl.virtual.board import serving as serving_boards
 
 pytestmark = pytest.mark.usefixtures("private_state")
 
@@ -367,7 +369,7 @@ def test_what_a_killed_labctl_left_is_ended(
 
 def test_private_servers_end_with_labctl(hdc: FakeHdc, private_state: Path, address: str) -> None:
     code = (
-        "from labctl.transport import HdcServerConfig\n"
+        "from labctl.transport.hdc import HdcServerConfig\n"
         f"with HdcServerConfig(key={address!r}, private=True).open() as board:\n"
         "    print(board.run('echo here', timeout=30).text, end='')\n"
     )

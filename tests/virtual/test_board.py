@@ -7,8 +7,8 @@ from raw_hdc import raw_host
 from labctl.errors import ConfigError, HostError
 from labctl.hdc.wire import Command
 from labctl.retry import wait_until
-from labctl.virtual import VirtualBoard, serving
 from labctl.virtual import board as board_module
+from labctl.virtual.board import VirtualBoard, serving
 
 
 def ask(address: str, command: str) -> str:

@@ -11,9 +11,10 @@ import pytest
 
 from labctl.cli.virtual_faults import inject
 from labctl.errors import CommandTimeout, ConfigError, DeviceLost, HostError
-from labctl.transport import HdcTcpConfig
-from labctl.virtual import Control, Served, VirtualBoard, serving
+from labctl.transport.hdc import HdcTcpConfig
 from labctl.virtual import fault_script as f
+from labctl.virtual.board import Served, VirtualBoard, serving
+from labctl.virtual.control import Control
 
 
 @pytest.fixture

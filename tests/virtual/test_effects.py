@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from board_effects import effects_after_epoch, read_effects, unfenced_effects
 
-from labctl.transport import HdcTcpConfig, TransferOptions, Transport
-from labctl.virtual import Served, VirtualBoard, serving
+from labctl.transport.base import TransferOptions, Transport
+from labctl.transport.hdc import HdcTcpConfig
+from labctl.virtual.board import Served, VirtualBoard, serving
 
 
 @pytest.fixture

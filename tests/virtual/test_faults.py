@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from labctl.errors import ConfigError
-from labctl.virtual import FAULTS, load_script
 from labctl.virtual import fault_script as f
-from labctl.virtual.fault_script import Injected
+from labctl.virtual.fault_script import FAULTS, Injected, load_script
 
 
 def test_a_script_says_what_goes_wrong(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from dashboards import Served, made_lab, served
 from records_made import planned_run, run
 
 from labctl.config.web import Proxy, Web
-from labctl.records import PlanRecord
-from labctl.state import lab_state
+from labctl.records.run import PlanRecord
+from labctl.state.state import lab_state
 from labctl.web.authentication import Access
 from labctl.web.request_checks import Limits
 

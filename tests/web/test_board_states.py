@@ -12,8 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from labctl.board.status import BOARD_USES
 from labctl.cli.root import run_cli
-from labctl.state import Health, LabState, lab_state
+from labctl.state.health import Health
 from labctl.state.reservations import ReservationKind
+from labctl.state.state import LabState, lab_state
 
 
 def with_health(health: Health) -> Callable[[LabState, str], object]:

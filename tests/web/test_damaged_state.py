@@ -11,7 +11,7 @@ from dashboards import Served, made_lab, served
 from labctl.cli.root import run_cli
 from labctl.config.lab import LabFile
 from labctl.farm.news import LabNews
-from labctl.state import LabState, lab_state
+from labctl.state.state import LabState, lab_state
 from labctl.web.lab_view import LabView
 from labctl.web.request_checks import Limits
 from labctl.web.watcher import Watcher

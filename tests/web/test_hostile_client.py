@@ -13,9 +13,10 @@ import pytest
 from dashboards import Served, made_lab, served
 from records_made import planned_run, run
 
-from labctl.records import PlanRecord
+from labctl.records.run import PlanRecord
 from labctl.retry import wait_until
-from labctl.state import Health, lab_state
+from labctl.state.health import Health
+from labctl.state.state import lab_state
 from labctl.web.request_checks import Limits
 
 HOLD = {"reason": "mine now", "time": "8h"}

@@ -11,8 +11,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from records_made import recorded_run
 
 from labctl.cli.root import run_cli
-from labctl.records import AccuracyRecord
-from labctl.state import Health, NewJob, lab_state, this_user
+from labctl.records.evaluation import AccuracyRecord
+from labctl.state.events import this_user
+from labctl.state.health import Health
+from labctl.state.job import NewJob
+from labctl.state.state import lab_state
 from labctl.web.render import PACKAGE, Renderer
 
 GRAFANA = Path(__file__).parents[2] / "docs" / "grafana" / "labctl.json"

@@ -2,7 +2,7 @@
 
 from functools import reduce
 
-from labctl.records import Execution
+from labctl.records.board import Execution
 from labctl.records.events import AnyEvent, Contact, Loss, Progress, Trial
 from labctl.web.live_runs import LiveRun, after
 

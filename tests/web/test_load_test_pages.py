@@ -11,7 +11,7 @@ from load_tests_made import LOST, Load, made_load_test
 
 from labctl.cli.root import run_cli
 from labctl.errors import JobError
-from labctl.records import Failure
+from labctl.records.trial import Failure
 from labctl.report.page.files import make_report
 from labctl.report.page.html import html
 from labctl.report.page.language import Language

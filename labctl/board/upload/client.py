@@ -34,7 +34,7 @@ from labctl.errors import (
     ProtocolError,
 )
 from labctl.progress import BytesDone
-from labctl.transport import Stream
+from labctl.transport.linked import Stream
 from labctl.units import size
 
 #: Large enough for a small overhead per chunk, small enough to be sent twice.

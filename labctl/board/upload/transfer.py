@@ -25,7 +25,7 @@ from labctl.errors import (
 from labctl.files import host_writes, locked, state_dir
 from labctl.progress import BytesDone
 from labctl.retry import RETRY_SECONDS, retry_infra, wait_until
-from labctl.transport import CommandResult, Transport, board_error, remote_words
+from labctl.transport.base import CommandResult, Transport, board_error, remote_words
 from labctl.transport.file_transfer import SLOW_BYTES_PER_SECOND
 from labctl.units import size
 

@@ -13,7 +13,8 @@ from labctl.cli.progress import ProgressView
 from labctl.errors import printable
 from labctl.files import host_reads
 from labctl.progress import BytesDone
-from labctl.transport import Copied, Delivered, TransferOptions, receive, send
+from labctl.transport.base import Copied, TransferOptions
+from labctl.transport.copy import Delivered, receive, send
 from labctl.units import size
 
 #: A smaller file is verified by the board's own tool: that is faster than checking the agent.

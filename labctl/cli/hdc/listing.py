@@ -13,14 +13,9 @@ from labctl.cli.hdc.target import Choice
 from labctl.cli.output import json_option, note
 from labctl.errors import LabctlError, LinkRefused, printable
 from labctl.retry import in_threads
-from labctl.transport import (
-    OpenOptions,
-    Transport,
-    board_state,
-    boot_id,
-    find_server,
-    states_status,
-)
+from labctl.transport.base import OpenOptions, Transport
+from labctl.transport.hdc import find_server
+from labctl.transport.readiness import board_state, boot_id, states_status
 
 if TYPE_CHECKING:
     from labctl.config.lab import LabFile

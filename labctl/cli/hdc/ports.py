@@ -11,7 +11,7 @@ from labctl.cli.output import json_option
 from labctl.errors import BoardError, CommandTimeout, DeviceLost, LinkError
 from labctl.interrupts import finishing
 from labctl.retry import wait_until
-from labctl.transport import Forwarded, Transport
+from labctl.transport.base import Forwarded, Transport
 
 #: Interval (s) of checks of a rule without traffic.
 _LOOK_SECONDS = 2.0

@@ -9,7 +9,8 @@ from labctl.cli.hdc.target import Choice
 from labctl.cli.output import output_option, write_output
 from labctl.errors import printable
 from labctl.files import host_writes
-from labctl.transport import Reboot, reboot
+from labctl.transport.base import Reboot
+from labctl.transport.readiness import reboot
 
 _REBOOT_SECONDS = 180.0
 ANSWER_SECONDS = 30.0

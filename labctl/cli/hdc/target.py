@@ -15,9 +15,9 @@ import click
 from labctl.cli.output import note
 from labctl.cli.root import Invocation
 from labctl.errors import AccessDenied, ConfigError, NotAuthorised
-from labctl.hdc import Consent
-from labctl.transport import HdcServerConfig, HdcTcpConfig, OpenOptions, Transport
-from labctl.transport.hdc import HDC_SERVER
+from labctl.hdc.host.handshake import Consent
+from labctl.transport.base import OpenOptions, Transport
+from labctl.transport.hdc import HDC_SERVER, HdcServerConfig, HdcTcpConfig
 
 if TYPE_CHECKING:
     from labctl.config.lab import Board, LabFile
@@ -158,7 +158,7 @@ def _is_known_here(key: str) -> bool:
 
 
 def _wait_for_consent(transport: Transport) -> None:
-    from labctl.transport import boot_id, wait_until_ready
+    from labctl.transport.readiness import boot_id, wait_until_ready
 
     try:
         boot_id(transport, timeout=_ANSWER_SECONDS)

@@ -23,7 +23,7 @@ from labctl import interrupts
 from labctl.cli.output import note, write_output
 from labctl.errors import CommandTimeout, ExitStatus, LabctlError
 from labctl.retry import wait_until
-from labctl.transport import Terminal
+from labctl.transport.base import Terminal
 
 #: Ctrl-], as of telnet: the only key that does not reach the board.
 LEAVE = b"\x1d"

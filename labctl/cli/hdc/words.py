@@ -18,20 +18,14 @@ from labctl.cli.hdc.target import Choice
 from labctl.cli.output import note
 from labctl.cli.root import version_line
 from labctl.errors import ConfigError, LinkRefused, ProtocolError, printable
-from labctl.hdc import HdcServer
+from labctl.hdc.server_client.server import HdcServer
 from labctl.progress import BytesDone
-from labctl.transport import (
-    Delivered,
-    HdcTcpConfig,
-    OpenOptions,
-    Reboot,
-    TransferOptions,
-    boot_id,
-    find_server,
-)
-from labctl.transport import receive as receive_from
-from labctl.transport import send as send_to
-from labctl.transport.hdc import HDC_SERVER
+from labctl.transport.base import OpenOptions, Reboot, TransferOptions
+from labctl.transport.copy import Delivered
+from labctl.transport.copy import receive as receive_from
+from labctl.transport.copy import send as send_to
+from labctl.transport.hdc import HDC_SERVER, HdcTcpConfig, find_server
+from labctl.transport.readiness import boot_id
 
 _RAW = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 _NOT_TAKEN = {

@@ -13,8 +13,9 @@ from labctl.cli.root import Invocation
 from labctl.config.lab import LabFile
 from labctl.config.models import QUANTIZATIONS, load_catalogue
 from labctl.errors import ConfigError
-from labctl.models import add_model, find_reference, parse_entry
+from labctl.models.catalogue import add_model, parse_entry
 from labctl.models.derive import QuantizedAlready
+from labctl.models.references import find_reference
 
 
 @click.command(epilog="Example: labctl models add q8 hf:bartowski/X-GGUF/X-Q8_0.gguf@main")

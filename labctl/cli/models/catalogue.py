@@ -122,7 +122,7 @@ def _forget(
 
 def _recipes(lab: LabFile) -> tuple[dict[str, Recipe], list[str]]:
     """Return the lab's recipes by path, and the paths of invalid ones."""
-    from labctl.runs import read_recipe
+    from labctl.runs.inputs.prepare import read_recipe
 
     recipes, unread = {}, []
     for path in sorted((lab.root / "recipes").glob("*.yaml")):

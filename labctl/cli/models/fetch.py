@@ -13,10 +13,11 @@ from labctl.config.lab import LabFile
 from labctl.config.models import ModelSource, load_catalogue
 from labctl.config.recipe import find_recipe
 from labctl.errors import ConfigError, ExitStatus, printable_line
-from labctl.models import ModelFile, find_quantizer, state_of
-from labctl.models.lock import LOCK_FILE
+from labctl.models.cache import ModelFile
+from labctl.models.lock import LOCK_FILE, state_of
+from labctl.models.quantizer import find_quantizer
 from labctl.models.resolve import resolve
-from labctl.runs import read_recipe
+from labctl.runs.inputs.prepare import read_recipe
 from labctl.units import size
 
 

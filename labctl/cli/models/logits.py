@@ -12,8 +12,7 @@ from labctl.cli.progress import ProgressView, Steps
 from labctl.cli.root import Invocation
 from labctl.config.models import ModelSource, load_catalogue
 from labctl.errors import ConfigError
-from labctl.models import find_quantizer
-from labctl.models.quantizer import find_host_tool
+from labctl.models.quantizer import find_host_tool, find_quantizer
 from labctl.units import counted, size
 
 _EXAMPLE = "Example: labctl models logits llama --text texts/wiki.txt -o logits/llama.bin"

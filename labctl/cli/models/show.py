@@ -12,9 +12,8 @@ from labctl.cli.output import json_option
 from labctl.cli.root import Invocation
 from labctl.config.models import load_catalogue
 from labctl.errors import ConfigError, printable_line
-from labctl.gguf import GgufInfo
-from labctl.gguf.inspect import inspect
-from labctl.models import state_of
+from labctl.gguf.inspect import GgufInfo, inspect
+from labctl.models.lock import state_of
 from labctl.units import size
 
 

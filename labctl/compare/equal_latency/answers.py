@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from labctl.evaluation.accuracy import Accuracy
-from labctl.records import GradeRecord
+from labctl.records.evaluation import GradeRecord
 
 if TYPE_CHECKING:
     import numpy as np

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from labctl.compare.likeness import short_hash
 from labctl.engines.registry import Declared, declared
 from labctl.errors import ConfigError
-from labctl.records import TrialRecord
+from labctl.records.trial import TrialRecord
 
 BOARD = "board"
 KV_TYPE = "KV type"

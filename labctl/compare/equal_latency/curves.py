@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from labctl.compare.equal_latency.answers import Answers, AnswerSet
 from labctl.compare.equal_latency.result import Axis, Curve, CurvePoint
 from labctl.compare.equal_latency.timing import AnswerTimes
-from labctl.stats import Interval, interval_of_variance
 from labctl.stats.bootstrap import draw_questions
+from labctl.stats.intervals import Interval
+from labctl.stats.proportions import interval_of_variance
 
 if TYPE_CHECKING:
     import numpy as np

@@ -27,14 +27,9 @@ from labctl.compare.equal_latency.words import sentence
 from labctl.engines.registry import declared
 from labctl.errors import ConfigError
 from labctl.evaluation.accuracy import Accuracy
-from labctl.records import (
-    EndpointRecord,
-    EvaluationRecord,
-    Execution,
-    ModelIdentity,
-    TrialRecord,
-    TrialState,
-)
+from labctl.records.board import Execution
+from labctl.records.evaluation import EndpointRecord, EvaluationRecord
+from labctl.records.trial import ModelIdentity, TrialRecord, TrialState
 
 _DIGITS = 12
 

@@ -32,7 +32,7 @@ from labctl.compare.equal_latency.words import (
     early_end_sentence,
     shift_sentence,
 )
-from labctl.stats import clustered_interval
+from labctl.stats.proportions import clustered_interval
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,7 +6,7 @@ Times are in s, accuracies shares from 0 to 1. An interval is open at an end tha
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from labctl.stats import Interval
+from labctl.stats.intervals import Interval
 
 #: ``budget``: limit of tokens x mean time per token, as in the experiment. ``deadline``: the answer
 #: is right and complete within the time, including prefill of its prompt and its own tokens.

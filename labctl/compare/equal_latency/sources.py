@@ -12,7 +12,9 @@ from labctl.evaluation.accuracy import AccuracyTable
 from labctl.evaluation.directory import GRADES, EvaluationDirectory
 from labctl.evaluation.ending import without_checks
 from labctl.evaluation.results import table_of
-from labctl.records import EvaluationRecord, RunRecord, TrialRecord
+from labctl.records.evaluation import EvaluationRecord
+from labctl.records.run import RunRecord
+from labctl.records.trial import TrialRecord
 from labctl.runs.record.directory import RunDirectory, run_directories
 from labctl.runs.record.lookup import find_run
 

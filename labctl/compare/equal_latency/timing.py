@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 from labctl.compare.equal_latency.answers import Answers, AnswerSet
 from labctl.compare.equal_latency.result import ModelTiming
 from labctl.compare.equal_latency.words import sentence
-from labctl.records import TimingRecord, TrialRecord, TrialState
+from labctl.records.timing import TimingRecord
+from labctl.records.trial import TrialRecord, TrialState
 from labctl.results.summary import estimate_of
-from labctl.stats import geometric_mean, mean
+from labctl.stats.describe import geometric_mean, mean
 
 if TYPE_CHECKING:
     import numpy as np

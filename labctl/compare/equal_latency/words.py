@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from labctl.compare.equal_latency.crossings import Located
 from labctl.compare.equal_latency.result import Axis, Candidate, RescaledGrid
-from labctl.stats import Interval
+from labctl.stats.intervals import Interval
 from labctl.units import digits, duration
 
 _IN = {"budget": "budgets", "deadline": "deadlines"}

@@ -36,7 +36,9 @@ from labctl.engines.outcome import diagnose_outcome
 from labctl.engines.progress import RUNNING, ProgramProgress, Seen, generated
 from labctl.engines.timeline import arrivals_check
 from labctl.errors import ConfigError, LabctlError, ProgramFailed
-from labctl.records import BoardFacts, Check, JobStatus, ModelIdentity, TimingRecord
+from labctl.records.board import BoardFacts
+from labctl.records.timing import TimingRecord
+from labctl.records.trial import Check, JobStatus, ModelIdentity
 
 _SHOWN_BYTES = 2000
 #: Parameters whose name is their role.

@@ -22,8 +22,7 @@ from labctl.engines.timeline import (
     parse_timeline,
 )
 from labctl.errors import OutputNotUnderstood
-from labctl.records import Measure, TimingRecord
-from labctl.records.timing import TokenClock
+from labctl.records.timing import Measure, TimingRecord, TokenClock
 
 #: Content of one match, or one line: text by group or path.
 Found = Mapping[str, str | None]

@@ -1,5 +1,1 @@
 """llama.cpp: its programs of all versions since 2023."""
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

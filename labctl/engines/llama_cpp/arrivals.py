@@ -28,7 +28,8 @@ from labctl.engines.base import RawOutput, lines_of
 from labctl.engines.llama_cpp.perf import Perf
 from labctl.engines.timeline import MOST_PIECES, STDERR, STDOUT, Timeline
 from labctl.errors import OutputNotUnderstood
-from labctl.records import Check, ClockCheck
+from labctl.records.timing import ClockCheck
+from labctl.records.trial import Check
 from labctl.units import duration
 
 #: Ends the text of a completion.

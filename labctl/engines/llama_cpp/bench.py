@@ -32,7 +32,9 @@ from labctl.engines.llama_cpp.parameters import (
 )
 from labctl.engines.progress import RUNNING, ProgramProgress, Seen
 from labctl.errors import ConfigError, LabctlError, OutputNotUnderstood
-from labctl.records import BenchTest, BoardFacts, Check, JobStatus, ModelIdentity, TimingRecord
+from labctl.records.board import BoardFacts
+from labctl.records.timing import BenchTest, TimingRecord
+from labctl.records.trial import Check, JobStatus, ModelIdentity
 
 PROGRAM = "llama-bench"
 FORM = "llama-bench jsonl"

@@ -25,7 +25,9 @@ from labctl.engines.llama_cpp.parameters import (
 )
 from labctl.engines.progress import LOADING, PROMPT, ProgramProgress, Seen, generated
 from labctl.errors import LabctlError
-from labctl.records import BoardFacts, Check, JobStatus, ModelIdentity, TimingRecord
+from labctl.records.board import BoardFacts
+from labctl.records.timing import TimingRecord
+from labctl.records.trial import Check, JobStatus, ModelIdentity
 
 #: Lines of the log before the first token (2026-10), with warm-up and without.
 _LINES_BEFORE = 11

@@ -14,7 +14,8 @@ from labctl.engines.llama_cpp import programs
 from labctl.engines.llama_cpp.parameters import LlamaKlDivergenceParameters
 from labctl.engines.llama_cpp.perplexity import PROGRAM, ChunkEngine, not_understood
 from labctl.errors import ConfigError, LabctlError, ProgramFailed
-from labctl.records import Check, JobStatus, Measure, TimingRecord
+from labctl.records.timing import Measure, TimingRecord
+from labctl.records.trial import Check, JobStatus
 
 #: The name of the recipe's file.
 BASE_LOGITS = "base_logits"

@@ -12,8 +12,9 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from labctl.engines.base import EngineParameters, MemoryNeed, Resolved, Roles
 from labctl.errors import ConfigError
-from labctl.records import BoardFacts, ModelIdentity
-from labctl.stats import UNSURE, near_border, surely_fits
+from labctl.records.board import BoardFacts
+from labctl.records.trial import ModelIdentity
+from labctl.stats.roofline import UNSURE, near_border, surely_fits
 from labctl.units import size
 
 #: llama.cpp takes this seed as "choose one".

@@ -30,7 +30,9 @@ from labctl.engines.llama_cpp.parameters import (
     resolve_defaults,
 )
 from labctl.errors import ConfigError, LabctlError, OutputNotUnderstood
-from labctl.records import BoardFacts, Check, JobStatus, Measure, ModelIdentity, TimingRecord
+from labctl.records.board import BoardFacts
+from labctl.records.timing import Measure, TimingRecord
+from labctl.records.trial import Check, JobStatus, ModelIdentity
 
 PROGRAM = "llama-perplexity"
 #: The name of the recipe's file.

@@ -25,7 +25,7 @@ from labctl.engines.llama_cpp.parameters import (
 )
 from labctl.engines.outcome import diagnose_outcome
 from labctl.errors import ConfigError, IntegrityError, LabctlError, ProgramFailed
-from labctl.records import JobStatus
+from labctl.records.trial import JobStatus
 
 #: Names of version profiles: sets of flags.
 NEW, CLASSIC = "new", "classic"

@@ -28,8 +28,9 @@ from labctl.engines.server import (
     ServerIdentity,
 )
 from labctl.errors import ConfigError, LabctlError, OutputNotUnderstood, ProgramFailed
-from labctl.records import BoardFacts, JobStatus, ModelIdentity
+from labctl.records.board import BoardFacts
 from labctl.records.timing import StopReason
+from labctl.records.trial import JobStatus, ModelIdentity
 
 M = TypeVar("M", bound=FailFastModel)
 

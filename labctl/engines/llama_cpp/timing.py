@@ -15,8 +15,8 @@ from labctl.engines.llama_cpp.parameters import LlamaCppParameters
 from labctl.engines.llama_cpp.perf import Perf, has_performance, has_total, parse_perf
 from labctl.engines.timeline import TokenTimes, arrivals_check, parse_timeline
 from labctl.errors import OutputNotUnderstood
-from labctl.records import Check, SpanCheck, TimingRecord
-from labctl.records.timing import StopReason
+from labctl.records.timing import SpanCheck, StopReason, TimingRecord
+from labctl.records.trial import Check
 
 #: Tolerated ratio of the timeline's span to the program's own. Measured: 0.987 to 0.998.
 SPAN_TOLERANCE = 0.02

@@ -19,7 +19,9 @@ from labctl.engines.command import Command, CommandParameters
 from labctl.engines.command.keys import ProgramKeys
 from labctl.engines.command.schema import Reader
 from labctl.errors import ConfigError, LabctlError, OutputNotUnderstood, ProgramFailed
-from labctl.records import BoardFacts, JobStatus, Measure, ModelIdentity, TimingRecord
+from labctl.records.board import BoardFacts
+from labctl.records.timing import Measure, TimingRecord
+from labctl.records.trial import JobStatus, ModelIdentity
 
 #: The demo shows at least this number of values of a larger tensor.
 _LEAST_SHOWN = 50

@@ -11,7 +11,7 @@ from labctl.engines.base import EngineKeys, RawOutput
 from labctl.engines.command import Command
 from labctl.engines.command.keys import SampleKeys
 from labctl.errors import LabctlError, ProgramFailed
-from labctl.records import JobStatus
+from labctl.records.trial import JobStatus
 
 _FAILURE = re.compile(
     rb"OH_NN_(?:FAILED|INVALID_PARAMETER|MEMORY_ERROR|OPERATION_FORBIDDEN|NULL_PTR|INVALID_FILE"

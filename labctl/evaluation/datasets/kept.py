@@ -9,7 +9,8 @@ from pathlib import Path
 from labctl.errors import ConfigError
 from labctl.evaluation.question import Dataset, Question
 from labctl.files import write_atomic
-from labctl.records import QuestionRecord, read_record
+from labctl.records.base import read_record
+from labctl.records.evaluation import QuestionRecord
 
 QUESTIONS = "questions.jsonl"
 

@@ -11,7 +11,7 @@ from labctl.evaluation.endpoints.base import Generation, GenerationRequest, Mess
 from labctl.evaluation.endpoints.connection import Connection, Exchange
 from labctl.evaluation.endpoints.errors import Refused, TryAgain
 from labctl.evaluation.endpoints.tokens import Event, pieces_with_tokens
-from labctl.records import FinishReason, TokenCounter
+from labctl.records.evaluation import FinishReason, TokenCounter
 
 M = TypeVar("M", bound=FailFastModel)
 

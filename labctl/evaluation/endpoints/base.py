@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import JsonValue
 
-from labctl.records import FinishReason, TokenCounter
+from labctl.records.evaluation import FinishReason, TokenCounter
 
 
 @dataclass(frozen=True)

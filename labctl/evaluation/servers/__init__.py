@@ -1,5 +1,1 @@
 """Servers that labctl starts and stops for an evaluation."""
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -13,20 +13,24 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from labctl.board import LINK_LOSSES, probe
+from labctl.board.agent import LINK_LOSSES
+from labctl.board.facts import probe
 from labctl.config.lab import Board, LabFile
 from labctl.config.models import ModelSource
 from labctl.config.recipe import EngineChoice
 from labctl.config.recipe_parts import Scalar
 from labctl.config.target import load_target
-from labctl.deploy import refuse
-from labctl.engines import EngineParameters, Inputs
+from labctl.deploy.plan import refuse
+from labctl.engines.base import EngineParameters, Inputs
 from labctl.engines.server_lifecycle import Server, ServerHost, serve
 from labctl.engines.this_host import ThisHost
 from labctl.errors import ConfigError
 from labctl.files import host_writes
 from labctl.performance.prediction import ModelWorkload, Rates
-from labctl.records import ArtifactIdentity, BoardFacts, EndpointRecord, ModelIdentity
+from labctl.records.board import BoardFacts
+from labctl.records.evaluation import EndpointRecord
+from labctl.records.run import ArtifactIdentity
+from labctl.records.trial import ModelIdentity
 from labctl.retry import RETRY_SECONDS, retry_infra
 from labctl.runs.board.deploy_preview import missing_objects, sending, take_and_send
 from labctl.runs.board.lab_lease import BoardUse
@@ -35,7 +39,8 @@ from labctl.runs.board.session import BoardSession, hold_board
 from labctl.runs.inputs.servers import ServerFiles, find_server
 from labctl.runs.observer import Observer
 from labctl.runs.planning.memory_fit import MemoryFit
-from labctl.transport import LocalTransport, Transport
+from labctl.transport.base import Transport
+from labctl.transport.local import LocalTransport
 
 #: Loading may read gigabytes from a slow card, and warm up.
 READY_SECONDS = 1800.0

@@ -11,8 +11,8 @@ from functools import cached_property
 
 from labctl.errors import ConfigError
 from labctl.files import append_line, write_atomic
-from labctl.records import RequestRecord, ServingRecord, StageRecord, read_record
-from labctl.records.base import FileRecord, RecordT
+from labctl.records.base import FileRecord, RecordT, read_record
+from labctl.records.serving import RequestRecord, ServingRecord, StageRecord
 from labctl.runs.record.directory import RECIPE, SERVING, RunDirectory
 
 STAGES = "stages.jsonl"

@@ -14,15 +14,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 from labctl.errors import HostError, LabctlError
-from labctl.evaluation.endpoints import ServerMonitor
 from labctl.evaluation.endpoints.base import EndpointClient, Generation, GenerationRequest
 from labctl.evaluation.endpoints.errors import TryAgain
+from labctl.evaluation.endpoints.monitor import ServerMonitor
 from labctl.evaluation.serving.arrivals import arrival_times
 from labctl.evaluation.serving.server_clock import Own, ServerClock
 from labctl.evaluation.serving.workload import Asked, Workload
-from labctl.records import Failure, RequestRecord, ServerCounters, StageRecord
-from labctl.records.serving import Arrivals, StageStop
-from labctl.stats import percentile
+from labctl.records.serving import Arrivals, RequestRecord, ServerCounters, StageRecord, StageStop
+from labctl.records.trial import Failure
+from labctl.stats.describe import percentile
 
 #: Number of unanswered requests that makes a server overloaded; each takes a connection.
 MOST_OUTSTANDING = 512

@@ -16,15 +16,14 @@ from pydantic import JsonValue
 
 from labctl.config.lab import LabFile
 from labctl.errors import HostError, InfraError, OutputNotUnderstood
-from labctl.evaluation.endpoints import (
+from labctl.evaluation.endpoints.base import (
     EndpointClient,
     Generation,
     GenerationRequest,
     ServerIdentity,
-    open_client,
-    open_monitor,
 )
 from labctl.evaluation.endpoints.errors import TryAgain
+from labctl.evaluation.endpoints.opening import open_client, open_monitor
 from labctl.evaluation.prompts import Prompt
 from labctl.evaluation.question import Dataset
 from labctl.evaluation.serving.directory import STAGES, LoadTestDirectory, RequestLog
@@ -40,13 +39,8 @@ from labctl.evaluation.serving.served import Served
 from labctl.evaluation.serving.server_clock import Own, ServerClock
 from labctl.evaluation.serving.sweep import follows, own_latency_ns, planned, sweep_rates
 from labctl.evaluation.serving.workload import Workload, made_up, of_dataset, words_of_one_token
-from labctl.records import (
-    DatasetRecord,
-    RequestRecord,
-    ServingRecord,
-    StageRecord,
-    WorkloadRecord,
-)
+from labctl.records.evaluation import DatasetRecord
+from labctl.records.serving import RequestRecord, ServingRecord, StageRecord, WorkloadRecord
 from labctl.retry import retry_async
 from labctl.runs.context import lab_revision
 

@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypedDict, TypeVar
 
-from labctl.records import LatencyLimits, RequestRecord
-from labctl.stats import percentile
+from labctl.records.serving import LatencyLimits, RequestRecord
+from labctl.stats.describe import percentile
 from labctl.stats.intervals import quantile_interval
 
 N = TypeVar("N", int, float)

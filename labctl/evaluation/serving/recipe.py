@@ -21,8 +21,7 @@ from labctl.evaluation.prompts import Prompt
 from labctl.evaluation.recipe_parts import EndpointSource, EvaluatedModel
 from labctl.evaluation.serving.figures import FIGURES, OF_THE_TEST
 from labctl.evaluation.serving.generator import MOST_OUTSTANDING
-from labctl.records import LatencyLimits, LengthRange, ServingRecord
-from labctl.records.serving import Arrivals
+from labctl.records.serving import Arrivals, LatencyLimits, LengthRange, ServingRecord
 
 _MOST_TOKENS = 10_000_000
 _DEFAULT_PROMPT, _DEFAULT_OUTPUT = 128, 64

@@ -23,7 +23,8 @@ from labctl.evaluation.serving.sweep import (
     own_latency_ns,
     too_short,
 )
-from labctl.records import GateRecord, RequestRecord, ServingRecord, StageRecord
+from labctl.records.run import GateRecord
+from labctl.records.serving import RequestRecord, ServingRecord, StageRecord
 from labctl.units import counted, digits, duration
 
 #: A client is late if the 99th percentile of the lateness of its requests or stamps exceeds both of

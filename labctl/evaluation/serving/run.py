@@ -15,11 +15,12 @@ from labctl.evaluation.serving.load_test import LoadProgress, LoadTest
 from labctl.evaluation.serving.recipe import LoadTestRecipe
 from labctl.evaluation.serving.results import LoadTestResults, judge, results_of
 from labctl.evaluation.serving.served import serving
-from labctl.records import Failure, GateRecord, RunEnd
+from labctl.records.run import GateRecord, RunEnd
+from labctl.records.trial import Failure
 from labctl.runs.observer import Observer
 from labctl.runs.record.directory import new_run_id
 from labctl.runs.record.repository import note_in_index
-from labctl.transport import Transport
+from labctl.transport.base import Transport
 
 #: Folder of a run directory with the output of a started server.
 SERVER = "server"

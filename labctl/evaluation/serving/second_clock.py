@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from labctl.evaluation.serving.metrics import tokens_of
-from labctl.records import RequestRecord, ServerCounters, StageRecord
-from labctl.records.serving import CountersGap
+from labctl.records.serving import CountersGap, RequestRecord, ServerCounters, StageRecord
 from labctl.units import counted, duration
 
 #: A difference above both of these is said: a share of the server's mean, and a time. It must also

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from labctl.config.lab import Board, LabFile
-from labctl.evaluation.endpoints import Api
+from labctl.evaluation.endpoints.opening import Api
 from labctl.evaluation.serving.recipe import LoadTestRecipe
 from labctl.http import without_login
-from labctl.records import EndpointRecord, ModelIdentity
+from labctl.records.evaluation import EndpointRecord
+from labctl.records.trial import ModelIdentity
 from labctl.runs.observer import Observer
-from labctl.transport import Transport
+from labctl.transport.base import Transport
 
 NAME = "endpoint"
 #: Longest run time of a server if its test has no `max_time`.
@@ -42,7 +43,7 @@ def serving(
     """Yield the server of a recipe; stop it at the end if labctl started it.
 
     ``folder`` gets the output of a started server. Raises the errors of
-    :func:`labctl.evaluation.servers.started_endpoint`.
+    :func:`labctl.evaluation.servers.started.started_endpoint`.
     """
     source = recipe.endpoint
     declared = recipe.models[source.model].declared
@@ -68,7 +69,7 @@ def serving(
         )
         yield Served(source.api, source.url, source.key_env, source.served_name, record, model)
         return
-    from labctl.evaluation.servers import ServerRequest, started_endpoint
+    from labctl.evaluation.servers.started import ServerRequest, started_endpoint
 
     board = lab.board(source.board) if source.start == "board" else None
     request = ServerRequest(

@@ -19,12 +19,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from labctl.errors import OutputNotUnderstood
-from labctl.evaluation.endpoints import ServerMonitor
 from labctl.evaluation.endpoints.errors import TryAgain
-from labctl.evaluation.endpoints.monitor import LOOK_SECONDS
+from labctl.evaluation.endpoints.monitor import LOOK_SECONDS, ServerMonitor
 from labctl.evaluation.endpoints.server_metrics import GAUGES, Figure, Snapshot
-from labctl.records import ServerCounters
-from labctl.records.serving import CountersGap
+from labctl.records.serving import CountersGap, ServerCounters
 
 #: Time (s) between two looks, and before the first one, for short loads.
 _EVERY_SECONDS, _FIRST_SECONDS = 1.0, 0.25

@@ -21,7 +21,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 from labctl.evaluation.serving.metrics import StageMetrics
-from labctl.records import StageRecord
+from labctl.records.serving import StageRecord
 
 FOLLOWS = 0.95
 _MOST_BEHIND = 0.15

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from labctl.evaluation.endpoints.base import EndpointClient, Message
 from labctl.evaluation.prompts import Prompt, render
 from labctl.evaluation.question import Dataset, Question
-from labctl.records import LengthRange
+from labctl.records.serving import LengthRange
 
 #: Short English words, each one token with its leading space in the vocabularies of Llama, Qwen,
 #: GPT and SmolLM. If the server has a tokenizer, words that are not one token are left out.

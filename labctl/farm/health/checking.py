@@ -30,14 +30,15 @@ from labctl.farm.health.verdict import Finding, Verdict, firmware, judge, next_h
 from labctl.farm.job import FarmJob
 from labctl.farm.recovery.host_fault import find_host_fault
 from labctl.farm.recovery.ladder import Climb, recover, require_secrets
-from labctl.records import BoardProbe
 from labctl.records.events import AnyEvent, Note
+from labctl.records.probe import BoardProbe
 from labctl.runs.board.lab_lease import BoardUse
 from labctl.runs.observer import Observer
 from labctl.runs.probe import probe_board
-from labctl.state import BoardHealth, lab_state, this_user
-from labctl.state.health import ANSWERED, BY_PEOPLE, UNTRUSTED, Health
-from labctl.transport import Transport
+from labctl.state.events import this_user
+from labctl.state.health import ANSWERED, BY_PEOPLE, UNTRUSTED, BoardHealth, Health
+from labctl.state.state import lab_state
+from labctl.transport.base import Transport
 
 #: Author of what a check finds.
 CHECKER = "health check"

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from labctl.config.lab import LabFile
-from labctl.state import BoardHealth, LabState, lab_state
-from labctl.state.health import BY_PEOPLE, NEVER_CHECKED, UNTRUSTED
+from labctl.state.health import BY_PEOPLE, NEVER_CHECKED, UNTRUSTED, BoardHealth
+from labctl.state.state import LabState, lab_state
 
 _DAY_SECONDS = 86_400.0
 #: Older events say little about a board today.

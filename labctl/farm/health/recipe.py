@@ -5,11 +5,14 @@ from collections.abc import Callable
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import find_recipe
 from labctl.errors import JobError
-from labctl.index import Filter
-from labctl.runs import BoardUse, Observer, RunRequest, read_recipe, run_recipe
+from labctl.index.filters import Filter
+from labctl.runs.board.lab_lease import BoardUse
+from labctl.runs.inputs.prepare import read_recipe
+from labctl.runs.observer import Observer
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.repository import RunRepository
-from labctl.transport import Transport
+from labctl.runs.run import RunRequest, run_recipe
+from labctl.transport.base import Transport
 
 #: Good runs of the recipe to read: enough to find the program before the last ones.
 _EARLIER_RUNS = 1000
@@ -30,7 +33,7 @@ def run_health_recipe(
 
     A failing program blames the board only if the same program passed there before, with the same
     recipe, models and files. Otherwise the recipe is to blame. Raises what
-    :func:`labctl.runs.run_recipe` raises.
+    :func:`labctl.runs.run.run_recipe` raises.
     """
     wanted = read_recipe(find_recipe(recipe, lab.root), (), lab_root=lab.root)
     repository = RunRepository(lab.root / "runs", observer.note)

@@ -10,8 +10,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from labctl.stats import holm
-from labctl.stats.hypothesis_tests import NextValue, predict_next
+from labctl.stats.hypothesis_tests import NextValue, holm, predict_next
 
 #: Probability that a probe of a board that has not changed shows a slowdown somewhere.
 ERROR = 0.02

@@ -10,11 +10,13 @@ from typing import Any
 from labctl.board.probe_files import probe_rates
 from labctl.config.health import HealthChecks
 from labctl.farm.health.speed import Speed, confirmed, judge_speed
-from labctl.records import BoardFacts, BoardProbe
+from labctl.records.board import BoardFacts
+from labctl.records.probe import BoardProbe
 from labctl.results.telemetry import LOUD
-from labctl.state import BoardEvent, BoardHealth, Health
-from labctl.state.health import BY_PEOPLE
-from labctl.stats import mean, student_quantile
+from labctl.state.events import BoardEvent
+from labctl.state.health import BY_PEOPLE, BoardHealth, Health
+from labctl.stats.describe import mean
+from labctl.stats.intervals import student_quantile
 
 #: A board is hot at this many degrees Celsius above its own warmest, at least.
 _HOTTER = 5.0

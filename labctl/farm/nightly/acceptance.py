@@ -15,8 +15,8 @@ from labctl.records.night import (
     NightRow,
     NightVerdict,
 )
-from labctl.state import lab_state
 from labctl.state.accepted import Accepted
+from labctl.state.state import lab_state
 
 
 def accept_slowdown(lab: LabFile, plan: str, row: str, reason: str | None) -> list[Accepted]:

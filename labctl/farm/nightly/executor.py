@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from labctl.records import NightPart
 from labctl.records.night import NightRow
+from labctl.records.run import NightPart
 
 GOOD, HEAD = "good", NightPart.HEAD
 

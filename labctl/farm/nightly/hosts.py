@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from labctl.config.lab import LabFile
 from labctl.errors import ConfigError
 from labctl.records.night import NightRecord
-from labctl.state import lab_state
+from labctl.state.state import lab_state
 from labctl.units import duration
 
 

@@ -20,7 +20,7 @@ from labctl.farm.nightly.budget import LOOKS, MISSED, MOST_PAIRS, look_error, sm
 from labctl.farm.nightly.nights import nights_of, past_result
 from labctl.farm.nightly.state import RowState
 from labctl.records.night import NightFinding, NightResult, NightRow, NightVerdict, Stage
-from labctl.state import LabState, lab_state
+from labctl.state.state import LabState, lab_state
 from labctl.stats.hypothesis_tests import f_tail, least_differences, sign_flip
 from labctl.stats.log_ratio import LogRatio, paired
 from labctl.stats.rhythm import SHORTEST, Rhythm, find_rhythm

@@ -11,7 +11,7 @@ from labctl import interrupts
 from labctl.compare.figures import DEFAULT_FIGURES, FIGURES, Figure, figures_of
 from labctl.compare.sides import is_good
 from labctl.config.lab import LabFile
-from labctl.database import patience
+from labctl.database.base import patience
 from labctl.errors import (
     Blame,
     ConfigError,
@@ -21,19 +21,19 @@ from labctl.errors import (
     ProgramFailed,
     ServiceAway,
 )
-from labctl.farm.health import suspicion
+from labctl.farm.health.checks_due import suspicion
 from labctl.farm.interrupts import on_interrupt, raise_first
 from labctl.farm.nightly.executor import Built, Measured, Trouble
 from labctl.farm.nightly.judge import NIGHTLY
 from labctl.farm.nightly.night_jobs import NightJobs
 from labctl.farm.nightly.sources import Sources
-from labctl.index import TrialRow
 from labctl.index.entry import trial_row
-from labctl.records import TrialRecord, TrialState
+from labctl.index.rows import TrialRow
 from labctl.records.night import NightRow, NightVerdict
+from labctl.records.trial import TrialRecord, TrialState
 from labctl.retry import retry_infra
-from labctl.state import lab_state
 from labctl.state.health import BY_PEOPLE, Health
+from labctl.state.state import lab_state
 from labctl.units import duration
 
 
@@ -83,7 +83,7 @@ class LabExecutor:
         raise_first(errors)
 
     def build(self, name: str, side: str) -> Built:
-        """Build a side. Raises as :func:`labctl.build.build` does."""
+        """Build a side. Raises as :func:`labctl.build.builder.build` does."""
         self.say(f"build {name}, {side}")
         built = self.sources.build(name, side)
         self.say(f"built {name}, {side}: {built.source}")

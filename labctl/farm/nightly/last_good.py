@@ -8,7 +8,7 @@ from labctl.farm.nightly.executor import GOOD, HEAD
 from labctl.farm.nightly.night import Night
 from labctl.farm.nightly.results import BLAMED, PASSED
 from labctl.records.night import NightFinding, NightResult, NightVerdict
-from labctl.state import lab_state
+from labctl.state.state import lab_state
 
 
 def baseline_name(plan: str, build: str) -> str:

@@ -54,7 +54,6 @@ from labctl.farm.nightly.state import (
 )
 from labctl.farm.nightly.times import enough_time
 from labctl.farm.nightly.waits import BACK_SECONDS, FIRST_SECONDS, HOST_BACK_SECONDS, Waits
-from labctl.records import Failure
 from labctl.records.night import (
     NightEntry,
     NightFinding,
@@ -63,6 +62,7 @@ from labctl.records.night import (
     NightVerdict,
     Stage,
 )
+from labctl.records.trial import Failure
 
 #: Jobs of the queue, with what each is to run.
 Jobs: TypeAlias = dict[str, Built]

@@ -20,7 +20,7 @@ from typing import TypeVar
 from labctl import interrupts
 from labctl.config.lab import LabFile
 from labctl.config.recipe import Recipe
-from labctl.database import patience
+from labctl.database.base import patience
 from labctl.errors import (
     Blame,
     BoardBusy,
@@ -41,17 +41,17 @@ from labctl.farm.run_archives import RunArchives, is_finished
 from labctl.farm.run_content import RunContent
 from labctl.farm.store import lab_store
 from labctl.farm.worker import Worker
-from labctl.records import NightPart
 from labctl.records.night import NightRow
+from labctl.records.run import NightPart
 from labctl.retry import retry_infra
 from labctl.runs.planning.time_limits import longest_seconds
 from labctl.runs.record.directory import RunDirectory
-from labctl.state import Job, NewJob, lab_state
 from labctl.state.attempts import MOST_FAILURES
 from labctl.state.events import this_user
 from labctl.state.groups import NewGroup
-from labctl.state.job import new_job_id
+from labctl.state.job import Job, NewJob, new_job_id
 from labctl.state.leases import busy
+from labctl.state.state import lab_state
 from labctl.units import duration
 
 #: Longest wait (s) for a board in use, if there is time; after that it counts as failed.

@@ -14,7 +14,7 @@ from labctl.errors import ConfigError, HostError
 from labctl.farm.nightly.executor import GOOD, HEAD
 from labctl.farm.nightly.state import JOURNAL, NightState, RowState
 from labctl.files import write_atomic
-from labctl.records import FileRecord, read_record
+from labctl.records.base import FileRecord, read_record
 from labctl.records.night import NightRecord, NightResult, NightVerdict, SamePrograms, Stage
 from labctl.stats.log_ratio import paired
 from labctl.stats.scatter import Scatter, pooled_scatter

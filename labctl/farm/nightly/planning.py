@@ -31,12 +31,12 @@ from labctl.farm.nightly.nights import NIGHT_TIME, PastRow, past_findings, past_
 from labctl.farm.nightly.plan_file import NightPlan, NightRows
 from labctl.farm.nightly.times import confirming_seconds, enough_time
 from labctl.farm.selector import BoardSelector, select_boards
-from labctl.index import Filter
+from labctl.index.filters import Filter
 from labctl.records.night import NightRecord, NightRow, NightVerdict
-from labctl.runs import read_recipe
+from labctl.runs.inputs.prepare import read_recipe
 from labctl.runs.record.history import last_seen
 from labctl.runs.record.repository import RunRepository
-from labctl.state import lab_state
+from labctl.state.state import lab_state
 from labctl.stats.scatter import Scatter
 from labctl.stats.steps import noise
 

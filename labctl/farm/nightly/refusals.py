@@ -5,8 +5,8 @@ from typing import TypeAlias
 from labctl.errors import Blame
 from labctl.farm.nightly.executor import GOOD, HEAD
 from labctl.farm.nightly.state import NightState, RowState
-from labctl.records import Failure
 from labctl.records.night import NightFinding, NightVerdict
+from labctl.records.trial import Failure
 
 #: Verdict without measurements, who has to act, and why.
 Refusal: TypeAlias = tuple[NightVerdict, Blame | None, str]

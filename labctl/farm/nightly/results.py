@@ -12,7 +12,7 @@ from labctl.farm.nightly.budget import LOOKS
 from labctl.farm.nightly.executor import GOOD, HEAD
 from labctl.farm.nightly.hosts import NightHost
 from labctl.farm.nightly.night import Night
-from labctl.records import Execution, Failure
+from labctl.records.board import Execution
 from labctl.records.night import (
     CommitSearch,
     NightFinding,
@@ -21,7 +21,8 @@ from labctl.records.night import (
     NightRow,
     NightVerdict,
 )
-from labctl.report.ci import Case, Outcome, Suite, failure_text
+from labctl.records.trial import Failure
+from labctl.report.ci.cases import Case, Outcome, Suite, failure_text
 from labctl.units import counted, local_time
 
 #: Verdicts of rows that are as fast as the last good.

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from labctl.build import build as build_artifact
+from labctl.build.builder import build as build_artifact
 from labctl.config.lab import Board, LabFile
 from labctl.config.yaml.document import Document
 from labctl.errors import ConfigError, HostError, LabctlError
@@ -48,7 +48,7 @@ from labctl.farm.worker import Worker
 from labctl.files import locked, write_atomic
 from labctl.records.night import CommitSearch, NightRecord, NightResult
 from labctl.results.gates import leave_open
-from labctl.transport import Transport
+from labctl.transport.base import Transport
 
 
 @dataclass(frozen=True)

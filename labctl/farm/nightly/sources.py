@@ -8,17 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from labctl import process
-from labctl.build import (
-    Artifact,
-    BuildRequest,
-    GitSource,
-    build,
-    explain_build,
-    list_artifacts,
-)
-from labctl.build.plan import KEY_DIGITS
+from labctl.build.artifact import Artifact, list_artifacts
+from labctl.build.builder import build
+from labctl.build.dry_run import explain_build
+from labctl.build.plan import KEY_DIGITS, BuildRequest
 from labctl.build.source import run_git
 from labctl.build.source_git import fetching_git, is_shallow, local_repository, shallow_error
+from labctl.build.spec import GitSource
 from labctl.checked import listed
 from labctl.config.lab import LabFile
 from labctl.config.recipe import Recipe
@@ -30,7 +26,7 @@ from labctl.farm.nightly.planning import Planned
 from labctl.files import cache_dir, locked
 from labctl.runs.inputs.programs import needed_program
 from labctl.runs.record.lookup import find_run
-from labctl.state import lab_state
+from labctl.state.state import lab_state
 
 _GIT_SECONDS = 600.0
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -45,7 +41,7 @@ class Sources:
     recipes: Mapping[str, Sequence[Recipe]]
 
     def build(self, name: str, side: str) -> Built:
-        """Build a side of BUILD/TARGET. Raises as :func:`labctl.build.build` does."""
+        """Build a side of BUILD/TARGET. Raises as :func:`labctl.build.builder.build` does."""
         known, target = self._named(name)
         source = self._source(name, side)
         if source.baseline is None:

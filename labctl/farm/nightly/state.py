@@ -9,8 +9,8 @@ from threading import Lock
 
 from labctl.errors import Blame
 from labctl.farm.nightly.executor import GOOD, HEAD, Built
-from labctl.records import Failure
 from labctl.records.night import AcceptedChange, CommitSearch, NightEntry, NightRow, Stage
+from labctl.records.trial import Failure
 from labctl.runs.record.journal import JournalLines
 
 JOURNAL = "night.jsonl"

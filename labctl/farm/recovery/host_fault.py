@@ -11,9 +11,9 @@ from functools import partial
 from labctl.board.status import board_status
 from labctl.config.lab import Board, LabFile
 from labctl.retry import in_threads
-from labctl.state import Health, LabState
-from labctl.state.health import BY_PEOPLE
-from labctl.transport import Transport
+from labctl.state.health import BY_PEOPLE, Health
+from labctl.state.state import LabState
+from labctl.transport.base import Transport
 
 #: Number of boards to contact in parallel.
 _AT_ONCE = 32

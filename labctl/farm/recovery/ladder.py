@@ -15,8 +15,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from labctl import interrupts, process
-from labctl.board import BoardLease, survey
+from labctl.board.lease import BoardLease
 from labctl.board.power import BoardPower
+from labctl.board.workdir_check import survey
 from labctl.config.lab import Board, LabFile
 from labctl.config.switches import Action, CommandAction, HttpAction, Switch
 from labctl.errors import (
@@ -33,8 +34,10 @@ from labctl.retry import retry_infra
 from labctl.runs.board.lab_lease import BoardUse
 from labctl.runs.board.session import hold_board
 from labctl.runs.observer import Observer
-from labctl.state import StateLease, lab_state
-from labctl.transport import Transport, reboot
+from labctl.state.leases import StateLease
+from labctl.state.state import lab_state
+from labctl.transport.base import Transport
+from labctl.transport.readiness import reboot
 
 #: Maximum length of an answer. Its content does not matter.
 _MOST_BYTES = 64 << 10

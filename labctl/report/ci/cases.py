@@ -11,15 +11,9 @@ from enum import StrEnum
 
 from labctl.config.recipe import Gate, Recipe
 from labctl.errors import Blame, LabctlError
-from labctl.records import (
-    Execution,
-    Failure,
-    GateRecord,
-    RunEnd,
-    RunRecord,
-    TrialRecord,
-    TrialState,
-)
+from labctl.records.board import Execution
+from labctl.records.run import GateRecord, RunEnd, RunRecord
+from labctl.records.trial import Failure, TrialRecord, TrialState
 from labctl.results.gates import limit_of
 from labctl.results.summary import ESTIMATE, VariantSummary, summarise, wanted_precision
 from labctl.runs.record.directory import RunDirectory

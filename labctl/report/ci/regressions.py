@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from labctl.compare.regressions import Change, ChangeStatus, Judged, is_long_enough
 from labctl.compare.series import Unmeasured
 from labctl.compare.words import ratio_words
-from labctl.records import Execution
+from labctl.records.board import Execution
 from labctl.report.ci.cases import Case, Outcome, Suite, group_of
 from labctl.report.regressions import cannot_tell, lost, series_lines
 from labctl.stats.steps import LEAST_SERIES

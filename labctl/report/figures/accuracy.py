@@ -8,7 +8,7 @@ from labctl.report.figures.figure import Figure, Missing, Row, Spec
 from labctl.report.figures.marks import only, row_axis, series_colour, series_shape
 from labctl.report.figures.theme import MOST_SERIES
 from labctl.report.figures.words import Words
-from labctl.stats import percentile
+from labctl.stats.describe import percentile
 
 NAME = "accuracy"
 LENGTHS = "lengths"

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from labctl.records import Execution
+from labctl.records.board import Execution
 from labctl.report.figures.distribution import ecdf, repeats
 from labctl.report.figures.estimates import estimates
 from labctl.report.figures.figure import Figure, Figures, Missing

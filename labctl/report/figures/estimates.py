@@ -10,7 +10,7 @@ from labctl.report.figures.theme import MOST_SERIES
 from labctl.report.figures.words import Words
 from labctl.report.references import ReferenceRow
 from labctl.results.summary import LEVEL, Estimate, estimate_of, wanted_precision
-from labctl.stats import Interval
+from labctl.stats.intervals import Interval
 from labctl.units import confidence, duration, plus_minus
 
 NAME = "estimates"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from labctl.records import Execution
+from labctl.records.board import Execution
 from labctl.report.figures.theme import Theme, config
 from labctl.report.trial_export import csv_cell
 

@@ -5,12 +5,16 @@ from dataclasses import dataclass
 
 from labctl.board.probe_files import last_probes
 from labctl.errors import printable_line
-from labctl.records import BoardProbe, Execution, RunRecord, TelemetrySample, TrialRecord
+from labctl.records.board import Execution
+from labctl.records.probe import BoardProbe
+from labctl.records.run import RunRecord
+from labctl.records.telemetry import TelemetrySample
+from labctl.records.trial import TrialRecord
 from labctl.report.figures.theme import MOST_SERIES
 from labctl.results.summary import good_trials, token_time
 from labctl.results.telemetry import read_telemetry
 from labctl.runs.record.directory import RunDirectory
-from labctl.stats import geometric_mean
+from labctl.stats.describe import geometric_mean
 
 
 def _no_telemetry(_trial: TrialRecord) -> Sequence[TelemetrySample]:

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
-from labctl.records import TelemetrySample, TrialRecord
+from labctl.records.telemetry import TelemetrySample
+from labctl.records.trial import TrialRecord
 from labctl.results.telemetry import held_down
 from labctl.results.timing_checks import Gap, single_gaps
 

@@ -8,12 +8,14 @@ are 16 / the bits of a weight; the KV cache is left out.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from labctl.records import BoardProbe, Execution, ModelIdentity
+from labctl.records.board import Execution
+from labctl.records.probe import BoardProbe
+from labctl.records.trial import ModelIdentity
 from labctl.report.figures.figure import Figure, Missing, Row, Spec
 from labctl.report.figures.marks import only, series_colour, series_shape
 from labctl.report.figures.measured import MeasuredRun, Series, all_series, distinguishable
 from labctl.report.figures.words import Words
-from labctl.stats import geometric_mean
+from labctl.stats.describe import geometric_mean
 from labctl.units import digits, size
 
 NAME = "roofline"

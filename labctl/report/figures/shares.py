@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 
-from labctl.records import Execution, TrialRecord
+from labctl.records.board import Execution
+from labctl.records.trial import TrialRecord
 from labctl.report.figures.figure import Figure, Missing, Row, Spec
 from labctl.report.figures.marks import only, row_axis
 from labctl.report.figures.measured import MeasuredRun, Series, all_series, distinguishable
 from labctl.report.figures.words import Words
-from labctl.stats import median
+from labctl.stats.describe import median
 
 NAME = "bounds"
 _KINDS = ("storage", "dram", "compute")

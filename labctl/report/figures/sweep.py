@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from labctl.errors import printable_line
-from labctl.records import TrialRecord, TrialState
+from labctl.records.trial import TrialRecord, TrialState
 from labctl.report.figures.figure import Figure, Missing, Row, Spec
 from labctl.report.figures.marks import TimeScale, only
 from labctl.report.figures.measured import MeasuredRun

@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from labctl.errors import printable_line
-from labctl.records import RunRecord, TrialRecord
+from labctl.records.run import RunRecord
+from labctl.records.trial import TrialRecord
 from labctl.report.figures.figure import Figure, Row, Spec
 from labctl.report.figures.marks import TimeScale, interval_lines
 from labctl.report.figures.words import Words

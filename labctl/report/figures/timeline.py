@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from labctl.errors import printable_line
-from labctl.records import TelemetrySample, TrialRecord
+from labctl.records.telemetry import TelemetrySample
+from labctl.records.trial import TrialRecord
 from labctl.report.figures.figure import Figure, Missing, Row
 from labctl.report.figures.marks import TimeScale
 from labctl.report.figures.measured import MeasuredRun, Series, all_series, distinguishable

@@ -3,14 +3,14 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from labctl.records import TrialRecord
+from labctl.records.trial import TrialRecord
 from labctl.report.figures.figure import Figure, Missing, Row, Spec
 from labctl.report.figures.marks import TimeScale, only, series_colour, series_dash, text_at
 from labctl.report.figures.measured import MeasuredRun, Series, all_series, distinguishable
 from labctl.report.figures.moments import Span, single_tokens, throttled_spans, token_spans
 from labctl.report.figures.words import Words
 from labctl.results.timing_checks import Gap
-from labctl.stats import median, percentile
+from labctl.stats.describe import median, percentile
 from labctl.units import duration
 
 NAME = "token-times"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 
 from labctl.errors import printable_line
-from labctl.records import TelemetrySample
+from labctl.records.telemetry import TelemetrySample
 
 #: More samples than a wide page has pixels to spare for are thinned, evenly.
 _MOST_SAMPLES = 240

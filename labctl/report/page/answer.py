@@ -3,14 +3,16 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from labctl.compare import Basis, Row, Thresholds, Verdict, compare
+from labctl.compare.comparison import Basis, Row, Verdict
+from labctl.compare.thresholds import Thresholds
+from labctl.compare.verdicts import compare
 from labctl.compare.words import percent, ratio_text
 from labctl.performance.bottleneck import nearest_bounds
-from labctl.records import TrialBound, TrialRecord
+from labctl.records.trial import TrialBound, TrialRecord
 from labctl.report.page.language import Language
 from labctl.report.page.measured import MeasuredRun
 from labctl.results.summary import VariantSummary
-from labctl.stats import Interval
+from labctl.stats.intervals import Interval
 from labctl.units import confidence, digits, duration
 
 #: Up to this number of runs, each has its own sentences.

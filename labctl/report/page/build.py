@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from labctl.errors import ConfigError
-from labctl.report import figures
+from labctl.report.figures.catalogue import figures_of
 from labctl.report.page.answer import answers
 from labctl.report.page.comparison import comparison_table
 from labctl.report.page.content import Report, Table
@@ -31,7 +31,7 @@ def build_report(
     quoted: dict[str, ReferenceRow] = {}
     for one in runs:
         quoted.update((row.name, row) for row in references_of(one.run, one.path, references))
-    drawn = figures.figures_of(
+    drawn = figures_of(
         [one.measured for one in runs], language=words.code, quoted=tuple(quoted.values())
     )
     return Report(

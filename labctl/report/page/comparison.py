@@ -2,7 +2,10 @@
 
 from collections.abc import Sequence
 
-from labctl.compare import Comparison, Row, Verdict, board_history, compare, match_sides
+from labctl.compare.comparison import Comparison, Row, Verdict
+from labctl.compare.session_noise import board_history
+from labctl.compare.sides import match_sides
+from labctl.compare.verdicts import compare
 from labctl.compare.words import interval_text
 from labctl.errors import HostError
 from labctl.report.page.content import Cell, Column, Table

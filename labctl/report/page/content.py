@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Literal, TypeVar, cast
 
 from labctl.report.facts import Fact
-from labctl.report.figures import Figure, Missing
+from labctl.report.figures.figure import Figure, Missing
 
 T = TypeVar("T")
 

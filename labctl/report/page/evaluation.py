@@ -7,10 +7,11 @@ from itertools import combinations
 import yaml
 
 from labctl.evaluation.accuracy import Accuracy, in_both
-from labctl.records import EndpointRecord, Execution
+from labctl.records.board import Execution
+from labctl.records.evaluation import EndpointRecord
 from labctl.report.facts import evaluation_facts
-from labctl.report.figures import Figure, Missing
 from labctl.report.figures.accuracy import evaluation_figures
+from labctl.report.figures.figure import Figure, Missing
 from labctl.report.figures.words import Words
 from labctl.report.page.content import Remark, Report, RunSection
 from labctl.report.page.evaluation_tables import (
@@ -20,7 +21,8 @@ from labctl.report.page.evaluation_tables import (
 )
 from labctl.report.page.language import Language
 from labctl.report.page.sections import end_remarks, files_table
-from labctl.stats import Interval, paired_difference
+from labctl.stats.intervals import Interval
+from labctl.stats.paired_answers import paired_difference
 from labctl.units import confidence
 
 #: Share of reports in which some difference may be claimed wrongly (Bonferroni's correction).

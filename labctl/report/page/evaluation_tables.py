@@ -6,15 +6,16 @@ from functools import cached_property
 from pathlib import Path
 
 from labctl.evaluation.accuracy import Accuracy, AccuracyTable, Budget
-from labctl.evaluation.datasets import kept_questions
+from labctl.evaluation.datasets.kept import kept_questions
 from labctl.evaluation.directory import EvaluationDirectory
 from labctl.evaluation.results import table_of
-from labctl.records import EvaluationEnd, EvaluationRecord, Execution, GenerationRecord, GradeRecord
+from labctl.records.board import Execution
+from labctl.records.evaluation import EvaluationEnd, EvaluationRecord, GenerationRecord, GradeRecord
 from labctl.report.page.content import Answer, Cell, Column, Table, Transcript
 from labctl.report.page.language import Language
 from labctl.report.page.tables import ABSENT, quantity
 from labctl.runs.record.directory import RunDirectory
-from labctl.stats import median
+from labctl.stats.describe import median
 from labctl.units import duration
 
 #: Questions whose answers a page shows, and code points of one answer.

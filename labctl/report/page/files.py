@@ -7,8 +7,9 @@ from pathlib import Path
 
 from labctl.errors import ConfigError
 from labctl.files import write_named
-from labctl.report.figures import Figure, write_figure
+from labctl.report.figures.figure import Figure
 from labctl.report.figures.files import FORMATS as PICTURES
+from labctl.report.figures.files import write_figure
 from labctl.report.page.build import build_report
 from labctl.report.page.content import Report
 from labctl.report.page.evaluation import evaluation_report

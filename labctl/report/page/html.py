@@ -13,9 +13,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from labctl.errors import printable
-from labctl.report.figures import Figure, config
-from labctl.report.figures.figure import ROWS, Spec
+from labctl.report.figures.figure import ROWS, Figure, Spec
 from labctl.report.figures.files import WIDTH
+from labctl.report.figures.theme import config
 from labctl.report.page.content import Report
 from labctl.report.page.language import Language
 

@@ -3,15 +3,15 @@
 from collections.abc import Iterable, Mapping
 
 from labctl.compare.equal_latency.words import Sentence
-from labctl.report import figures
+from labctl.report.figures.words import Language as LanguageCode
 from labctl.report.page.chinese import CHINESE
 
 
 class Language:
     """Texts of a report, or of other pages, in one language."""
 
-    def __init__(self, code: figures.Language, chinese: Mapping[str, str] = CHINESE):
-        self.code: figures.Language = code
+    def __init__(self, code: LanguageCode, chinese: Mapping[str, str] = CHINESE):
+        self.code: LanguageCode = code
         self._chinese = chinese
 
     def __call__(self, text: str, /, **values: object) -> str:

@@ -16,7 +16,7 @@ from labctl.compare.equal_latency.result import (
     Shift,
 )
 from labctl.compare.equal_latency.words import seconds_text, share_text
-from labctl.report.figures import Figure, Missing
+from labctl.report.figures.figure import Figure, Missing
 from labctl.report.figures.latency import AXES, latency_figures
 from labctl.report.figures.words import Words
 from labctl.report.page.content import Cell, Column, Report, Table

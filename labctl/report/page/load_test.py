@@ -11,7 +11,9 @@ from labctl.evaluation.serving.directory import LoadTestDirectory
 from labctl.evaluation.serving.metrics import Distribution
 from labctl.evaluation.serving.results import LoadTestResults, StageResult, notes, results_of
 from labctl.evaluation.serving.sweep import Knee
-from labctl.records import Execution, LatencyLimits, RunEnd
+from labctl.records.board import Execution
+from labctl.records.run import RunEnd
+from labctl.records.serving import LatencyLimits
 from labctl.report.facts import load_test_facts
 from labctl.report.page.content import (
     Cell,

@@ -5,17 +5,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from labctl.compare import Side, run_sides
-from labctl.records import (
-    Annotations,
-    Execution,
-    GateRecord,
-    Origin,
-    RunEnd,
-    RunRecord,
-    TrialRecord,
-)
-from labctl.report import figures
+from labctl.compare.sides import Side, run_sides
+from labctl.records.board import Execution
+from labctl.records.run import Annotations, GateRecord, Origin, RunEnd, RunRecord
+from labctl.records.trial import TrialRecord
+from labctl.report.figures.measured import MeasuredRun as FiguresRun
+from labctl.report.figures.measured import measured_run
 from labctl.results.summary import VariantSummary, good_trials, summarise, wanted_precision
 from labctl.runs.record.directory import RunDirectory
 
@@ -25,7 +20,7 @@ class MeasuredRun:
     """A run with its records, as figures take it too."""
 
     path: Path
-    measured: figures.MeasuredRun
+    measured: FiguresRun
     end: RunEnd | None
     annotations: Annotations
     origin: Origin | None = None
@@ -33,7 +28,7 @@ class MeasuredRun:
     @classmethod
     def read(cls, directory: RunDirectory) -> "MeasuredRun":
         """Read a run from its directory. Raises ConfigError where a file of it is damaged."""
-        measured = figures.measured_run(directory)
+        measured = measured_run(directory)
         return cls(
             path=directory.path.resolve(),
             measured=measured,

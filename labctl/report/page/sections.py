@@ -7,7 +7,8 @@ from pathlib import Path
 
 import yaml
 
-from labctl.records import RunEnd, TrialRecord, TrialState
+from labctl.records.run import RunEnd
+from labctl.records.trial import TrialRecord, TrialState
 from labctl.report.facts import record_facts
 from labctl.report.page.content import Cell, Column, Remark, RunSection, Table
 from labctl.report.page.language import Language

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from labctl.performance.bottleneck import nearest_bounds
-from labctl.records import Execution, TrialBound
+from labctl.records.board import Execution
+from labctl.records.trial import TrialBound
 from labctl.report.page.answer import middle_bound
 from labctl.report.page.content import Cell, Column, Table
 from labctl.report.page.language import Language

@@ -3,15 +3,15 @@
 from dataclasses import replace
 from pathlib import Path
 
-from labctl.board import probe
-from labctl.board.facts import virtual_workdir
+from labctl.board.facts import probe, virtual_workdir
 from labctl.checked import is_name, is_on_loopback, listed, plain_name
 from labctl.config.lab import WORKDIR, Board, Lab, LabFile
 from labctl.config.target import DEFAULT_TARGET, Target, load_target, load_targets
 from labctl.errors import ConfigError
 from labctl.files import write_atomic
-from labctl.records import BoardFacts, Execution
-from labctl.transport import HdcTcpConfig, OpenOptions
+from labctl.records.board import BoardFacts, Execution
+from labctl.transport.base import OpenOptions
+from labctl.transport.hdc import HdcTcpConfig
 
 _ANSWER_SECONDS = 20.0
 _CONNECT_SECONDS = 5.0

@@ -16,27 +16,23 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Self
 
-from labctl.board import (
-    ALIVE_SECONDS,
-    BoardAgent,
-    BoardLease,
-    BoardStore,
-    Fence,
-    Lease,
-    LeaseStatus,
-)
+from labctl.board.agent import BoardAgent
+from labctl.board.lease import ALIVE_SECONDS, BoardLease, Fence, Lease, LeaseStatus
 from labctl.board.running_jobs import running_jobs
+from labctl.board.store import BoardStore
 from labctl.config.lab import Board, LabFile
 from labctl.deploy.plan import agents_in
 from labctl.errors import BoardBusy, HostTimeout, InfraError
 from labctl.files import locked, state_dir, write_atomic
-from labctl.records import BoardFacts
+from labctl.records.board import BoardFacts
 from labctl.runs.board.lab_lease import BoardUse, LabLease, hardware_of, lab_lease
 from labctl.runs.board.own_tokens import is_own_token, new_own_token
 from labctl.runs.record.under_way import run_under_way
-from labctl.state import StateLease, lab_state, this_user
+from labctl.state.events import this_user
+from labctl.state.leases import StateLease
+from labctl.state.state import lab_state
 from labctl.state.tables import short_line
-from labctl.transport import CommandResult, Transport
+from labctl.transport.base import CommandResult, Transport
 from labctl.units import local_time
 
 #: Far above the length of a note.

@@ -7,9 +7,10 @@ from labctl.board.job import STDERR, STDOUT, TIMELINE
 from labctl.board.measuring import Measuring
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe
-from labctl.engines import COMPUTE_BENCHMARK, Inputs, RawOutput
+from labctl.engines.base import Inputs, RawOutput
+from labctl.engines.registry import COMPUTE_BENCHMARK
 from labctl.errors import ConfigError, OutputNotUnderstood
-from labctl.records import ComputeRate
+from labctl.records.probe import ComputeRate
 from labctl.runs.board.deploy_preview import program_path
 from labctl.runs.board.session import BoardSession
 from labctl.runs.inputs.prepare import Prepared, RecipeFiles, find_files

@@ -7,14 +7,16 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
-from labctl.board import LINK_LOSSES, Fence
+from labctl.board.agent import LINK_LOSSES
 from labctl.board.facts import SECTION, sections
+from labctl.board.lease import Fence
 from labctl.config.recipe_parts import DEFAULT_MAX_WAIT_SECONDS, Conditions
 from labctl.errors import BoardNotReady, ConfigError, InfraError, LeaseLost
-from labctl.records import ConditionRecord, TelemetrySample
+from labctl.records.telemetry import TelemetrySample
+from labctl.records.trial import ConditionRecord
 from labctl.retry import retry_infra, wait_until
 from labctl.runs.board.state_changes import ROOT, TIMEOUT_SECONDS, BoardChanges
-from labctl.transport import Transport, remote_words, require
+from labctl.transport.base import Transport, remote_words, require
 from labctl.units import duration
 
 #: How long a lost link is taken up again, to put back what was changed.

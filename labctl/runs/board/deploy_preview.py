@@ -5,21 +5,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from labctl.board import Lease, survey
+from labctl.board.lease import Lease
+from labctl.board.workdir_check import survey
 from labctl.config.lab import Board
-from labctl.deploy import (
-    DeployOptions,
-    DeployPlan,
-    Object,
-    OnProgress,
-    Stopwatch,
-    known_rate,
-    problems,
-    refuse,
-)
-from labctl.deploy.send import deploy
+from labctl.deploy.plan import DeployPlan, Object, problems, refuse
+from labctl.deploy.send import DeployOptions, OnProgress, Stopwatch, deploy, known_rate
 from labctl.errors import ConfigError, LabctlError, LinkError
-from labctl.records import ModelIdentity
+from labctl.records.trial import ModelIdentity
 from labctl.runs.board.session import BoardSession
 from labctl.runs.inputs.prepare import Prepared
 from labctl.runs.observer import Observer

@@ -11,15 +11,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from weakref import WeakValueDictionary
 
-from labctl.board import Lease
+from labctl.board.lease import Lease
 from labctl.config.lab import Board, LabFile
-from labctl.database import patience
+from labctl.database.base import patience
 from labctl.errors import BoardBusy, ConfigError, HostError, LeaseLost
-from labctl.records import BoardFacts, Execution
+from labctl.records.board import BoardFacts, Execution
 from labctl.runs.board.own_tokens import is_own_token
-from labctl.state import BoardLeases, LabState, StateLease, lab_state, this_user
-from labctl.state.leases import Wish, steady_seconds
+from labctl.state.events import this_user
+from labctl.state.leases import BoardLeases, StateLease, Wish, steady_seconds
 from labctl.state.reservations import Reservation, other_keeps
+from labctl.state.state import LabState, lab_state
 from labctl.state.uses import UseKind
 
 #: Time to wait for a database that does not answer while a board is released.

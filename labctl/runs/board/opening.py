@@ -12,11 +12,11 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from labctl.build import BuildRequest
+from labctl.build.plan import BuildRequest
 from labctl.config.lab import Board, LabFile
-from labctl.deploy import DeployPlan, refuse
+from labctl.deploy.plan import DeployPlan, refuse
 from labctl.errors import ConfigError, HostError, LabctlError, speaks_against_board
-from labctl.records import BoardFacts
+from labctl.records.board import BoardFacts
 from labctl.runs.board.deploy_preview import memory_fits, missing_on, sending, warnings
 from labctl.runs.board.lab_lease import BoardUse
 from labctl.runs.board.session import BoardSession, hold_board
@@ -24,8 +24,8 @@ from labctl.runs.inputs.prepare import Prepared, RecipeFiles
 from labctl.runs.inputs.programs import missing_agent
 from labctl.runs.observer import Observer
 from labctl.runs.planning.forecast import as_scheduled
-from labctl.state import lab_state
-from labctl.transport import Transport
+from labctl.state.state import lab_state
+from labctl.transport.base import Transport
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,9 @@ class WayToBoard:
     None: nothing is built. Others may use the board in ``aside``, while models are fetched.
 
     Each step raises BoardBusy and what else :func:`labctl.runs.board.session.hold_board` raises,
-    what :func:`labctl.models.resolve` raises, and all problems of :func:`labctl.deploy.refuse` as
-    soon as they are known. A board that breaks the work off is to be checked before the next job.
+    what :func:`labctl.models.resolve.resolve` raises, and all problems of
+    :func:`labctl.deploy.plan.refuse` as soon as they are known. A board that breaks the work off is to
+    be checked before the next job.
     """
 
     board: Board

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from labctl.board import LINK_LOSSES, BoardAgent, JobSpec, Started
-from labctl.board.job import STDERR, STDOUT
+from labctl.board.agent import LINK_LOSSES, BoardAgent
+from labctl.board.job import STDERR, STDOUT, JobSpec, Started
 from labctl.engines.base import RawOutput
 from labctl.errors import (
     BoardError,
@@ -28,11 +28,12 @@ from labctl.errors import (
     ProgramFailed,
 )
 from labctl.files import host_writes
-from labctl.records import JobStatus
+from labctl.records.trial import JobStatus
 from labctl.retry import RETRY_SECONDS, retry_infra
 from labctl.runs.board.deploy_preview import SIGN_SECONDS
 from labctl.runs.board.session import BoardSession
-from labctl.transport import forwarded_port, remote_words
+from labctl.transport.base import remote_words
+from labctl.transport.port_forwarding import forwarded_port
 
 #: Names of the jobs that are servers begin so.
 _PREFIX = "serve-"
@@ -97,7 +98,7 @@ class BoardServers:
             return False
 
     def start(self, argv: Sequence[str], port: int) -> "BoardServer":
-        """Start a server. Raises what :meth:`labctl.board.BoardAgent.start` raises, LeaseLost."""
+        """Start a server. Raises LeaseLost, and as :meth:`labctl.board.agent.BoardAgent.start`."""
         held = self.held
         held.claim.check()
         spec = JobSpec(

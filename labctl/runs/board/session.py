@@ -6,50 +6,50 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from labctl.board import (
-    BoardAgent,
-    BoardStore,
-    Lease,
-    probe,
-)
+from labctl.board.agent import BoardAgent
 from labctl.board.facts import (
     agent_question,
     ask,
     explaining_full_storage,
     facts_in,
     free_bytes,
+    probe,
     question,
     tells_facts,
 )
-from labctl.board.lease import lease_question
+from labctl.board.lease import Lease, lease_question
 from labctl.board.running_jobs import Survivors
-from labctl.build import Artifact
+from labctl.board.store import BoardStore
+from labctl.build.artifact import Artifact
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe_parts import Conditions
 from labctl.config.target import Target, load_target
-from labctl.database import patience
-from labctl.deploy import DeployOptions, Object, OnProgress, agent_object
+from labctl.database.base import patience
 from labctl.deploy.plan import (
     AGENT_PRODUCT,
     SPARE_BYTES,
     DeployPlan,
+    Object,
     agent_artifact,
+    agent_object,
     check_features,
     check_machine,
     plan,
 )
-from labctl.deploy.send import deploy
+from labctl.deploy.send import DeployOptions, OnProgress, deploy
 from labctl.errors import BoardError, ConfigError, HostError, LinkError
 from labctl.performance.prediction import Rates, board_rates
-from labctl.records import BoardFacts
+from labctl.records.board import BoardFacts
 from labctl.runs.board.claim import BoardClaim, board_state
 from labctl.runs.board.conditions import BoardConditions
 from labctl.runs.board.lab_lease import BoardUse
 from labctl.runs.board.own_tokens import is_own_token
 from labctl.runs.board.state_changes import BoardChanges
-from labctl.state import lab_state, this_user
-from labctl.transport import BoardHash, Transport, remote_words
-from labctl.transport import board_state as link_state
+from labctl.state.events import this_user
+from labctl.state.state import lab_state
+from labctl.transport.base import Transport, remote_words
+from labctl.transport.file_transfer import BoardHash
+from labctl.transport.readiness import board_state as link_state
 from labctl.virtual.marks import BOOT_ID
 
 PROBE_SECONDS = 20.0

@@ -9,9 +9,9 @@ On a virtual board all is looked for below the folder of what it makes up
 
 from dataclasses import dataclass
 
-from labctl.board import Fence
-from labctl.records import ConditionRecord
-from labctl.transport import remote_words
+from labctl.board.lease import Fence
+from labctl.records.trial import ConditionRecord
+from labctl.transport.base import remote_words
 from labctl.virtual.marks import BOOT_ID, KERNEL_ROOT, OWN_PROCESS
 
 STATE_FILE = "conditions"

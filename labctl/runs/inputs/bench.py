@@ -14,7 +14,7 @@ from labctl.config.yaml.document import Document
 from labctl.config.yaml.loader import Value, plain_value
 from labctl.errors import ConfigError
 from labctl.files import host_reads
-from labctl.models import find_reference
+from labctl.models.references import find_reference
 
 BASE = "q8_latency.yaml"
 _NAME = "bench"
@@ -33,7 +33,7 @@ def model_entries(models: Sequence[str], lab_root: Path) -> Entries:
         lab_root: folder that relative paths of the recipe begin at.
 
     Raises ConfigError for what is neither a file nor a model of the lab, and for a repository of a
-    hub what :func:`labctl.models.find_reference` raises.
+    hub what :func:`labctl.models.references.find_reference` raises.
     """
     entries: Entries = {}
     for text in models:

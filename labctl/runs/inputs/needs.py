@@ -4,13 +4,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from labctl.build import BuildRequest, build_command
+from labctl.build.artifact import build_command
+from labctl.build.plan import BuildRequest
 from labctl.config.models import ModelSource
 from labctl.config.recipe import Recipe
 from labctl.config.target import load_target
-from labctl.engines import make_engine
+from labctl.engines.registry import make_engine
 from labctl.errors import ConfigError, LabctlError
-from labctl.models import reference, state_of
+from labctl.models.lock import reference, state_of
 from labctl.runs.inputs.programs import missing_agent, missing_builds, needed_program
 
 

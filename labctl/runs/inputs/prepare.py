@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, JsonValue, ValidationError
 
-from labctl.build import Artifact
+from labctl.build.artifact import Artifact
 from labctl.checked import listed, unknown
 from labctl.config.lab import Board
 from labctl.config.recipe import Recipe, load_recipe
@@ -21,17 +21,13 @@ from labctl.config.target import target_file, target_names
 from labctl.config.yaml.document import Document
 from labctl.config.yaml.loader import Path as DocumentPath
 from labctl.config.yaml.messages import explain
-from labctl.deploy import Object, describe
-from labctl.engines import Engine, Tool, check_engine, make_engine
+from labctl.deploy.plan import Object, describe
+from labctl.engines.base import Engine, Tool
+from labctl.engines.registry import check_engine, make_engine
 from labctl.errors import ConfigError
-from labctl.models import (
-    ModelFile,
-    are_here,
-    are_ready,
-    check_files,
-    expect,
-    find_quantizer,
-)
+from labctl.models.cache import ModelFile
+from labctl.models.expected import are_here, are_ready, check_files, expect
+from labctl.models.quantizer import find_quantizer
 from labctl.models.resolve import resolve
 from labctl.progress import Progress
 from labctl.results.gates import metric_problems
@@ -131,14 +127,14 @@ class RecipeFiles:
     def expected(self, progress: Progress) -> "Prepared":
         """Return the inputs as expected, before anything large is fetched or made.
 
-        Raises what :func:`labctl.models.expect` raises.
+        Raises what :func:`labctl.models.expected.expect` raises.
         """
         return self._with(expect, progress)
 
     def for_plan(self, progress: Progress) -> "Prepared":
         """Return the inputs as expected, with something known of every model; nothing is made.
 
-        Raises what :func:`labctl.models.expect` raises.
+        Raises what :func:`labctl.models.expected.expect` raises.
         """
         found = self._with(partial(expect, plan_only=True), progress)
         estimates = (

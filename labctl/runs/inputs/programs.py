@@ -8,29 +8,28 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from labctl.build import (
+from labctl.build.artifact import (
     Artifact,
-    BuildRequest,
     build_command,
     find_artifacts,
-    find_spec,
     list_artifacts,
     other_compiler,
-    other_source,
+    read_artifact,
 )
-from labctl.build.artifact import read_artifact
+from labctl.build.plan import BuildRequest, other_source
+from labctl.build.spec import find_spec
 from labctl.checked import listed
 from labctl.config.recipe import Recipe
 from labctl.config.target import Target, load_target
-from labctl.deploy import Object, describe
-from labctl.deploy.plan import AGENT_PRODUCT, agent_artifact, agent_target
-from labctl.engines import Engine, Tool, make_engine
-from labctl.engines.base import EngineBase
+from labctl.deploy.plan import AGENT_PRODUCT, Object, agent_artifact, agent_target, describe
+from labctl.engines.base import Engine, EngineBase, Tool
+from labctl.engines.registry import make_engine
 from labctl.errors import ConfigError, IntegrityError
-from labctl.models import are_ready, find_quantizer
+from labctl.models.expected import are_ready
 from labctl.models.quantizer import PRODUCT as QUANTIZER_PRODUCT
 from labctl.models.quantizer import TOOL as QUANTIZER
-from labctl.records import ArtifactIdentity
+from labctl.models.quantizer import find_quantizer
+from labctl.records.run import ArtifactIdentity
 
 
 @dataclass(frozen=True)

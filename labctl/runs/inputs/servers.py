@@ -4,19 +4,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from labctl.build import build_command, find_artifacts
+from labctl.build.artifact import build_command, find_artifacts
 from labctl.config.lab import LabFile
 from labctl.config.models import ModelSource
 from labctl.config.recipe import EngineChoice, Recipe
 from labctl.config.recipe_parts import Scalar
-from labctl.deploy import Object
-from labctl.engines import ServerEngine, make_server
+from labctl.deploy.plan import Object
+from labctl.engines.registry import make_server
+from labctl.engines.server import ServerEngine
 from labctl.errors import ConfigError
-from labctl.models import ModelFile, find_quantizer
+from labctl.models.cache import ModelFile
 from labctl.models.expected import are_ready, check_files
+from labctl.models.quantizer import find_quantizer
 from labctl.models.resolve import resolve
 from labctl.progress import Progress
-from labctl.records import ArtifactIdentity
+from labctl.records.run import ArtifactIdentity
 from labctl.runs.inputs.programs import Program, artifact_identity, find_program, wanted_tool
 
 #: A recipe says how long its run may take; nothing here depends on it.

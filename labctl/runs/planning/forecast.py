@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from labctl.config.recipe import Recipe
 from labctl.config.recipe_parts import DEFAULT_MAX_WAIT_SECONDS, Variant, cpu_numbers
-from labctl.engines import Roles, TokenCounts
+from labctl.engines.base import Roles, TokenCounts
 from labctl.performance.bottleneck import Baseline
 from labctl.performance.prediction import (
     ModelWorkload,
@@ -14,13 +14,14 @@ from labctl.performance.prediction import (
     source_of,
     tells_reading,
 )
-from labctl.records import BoardFacts, TrialPrediction
+from labctl.records.board import BoardFacts
+from labctl.records.trial import TrialPrediction
 from labctl.results.repeats import fewest_repeats
 from labctl.runs.inputs.prepare import Prepared
 from labctl.runs.planning.memory_fit import MemoryFit
 from labctl.runs.planning.time_limits import Amount
 from labctl.runs.planning.trials import Plan, PlannedTrial, cut, make_plan
-from labctl.stats import Prediction
+from labctl.stats.roofline import Prediction
 from labctl.units import duration, ranges
 
 #: Tokens that one trial of a variant computes, by its parameter and with or without a warm-up.

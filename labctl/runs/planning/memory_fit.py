@@ -1,14 +1,14 @@
 """Memory that a variant needs on a board: does it fit, and what happens if it does not.
 
-The engine counts the need (:class:`~labctl.engines.MemoryNeed`); the board reports its memory.
+The engine counts the need (:class:`~labctl.engines.base.MemoryNeed`); the board reports its memory.
 """
 
 from dataclasses import dataclass
 
-from labctl.engines import MemoryNeed
+from labctl.engines.base import MemoryNeed
 from labctl.performance.prediction import ModelWorkload, Rates
-from labctl.records import BoardFacts
-from labctl.stats import UNSURE, Prediction, near_border, surely_fits
+from labctl.records.board import BoardFacts
+from labctl.stats.roofline import UNSURE, Prediction, near_border, surely_fits
 from labctl.units import duration, size
 
 

@@ -19,7 +19,7 @@ from labctl.config.lab import Board
 from labctl.config.recipe import Recipe
 from labctl.config.recipe_parts import Variant
 from labctl.errors import ConfigError, ProgramTimeout
-from labctl.records import TrialLimit, TrialPrediction, TrialRecord, TrialState
+from labctl.records.trial import TrialLimit, TrialPrediction, TrialRecord, TrialState
 from labctl.units import duration
 
 if TYPE_CHECKING:

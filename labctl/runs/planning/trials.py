@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from labctl.config.recipe_parts import Scalar, Variant
-from labctl.engines import Roles
-from labctl.records import PlannedRecord
+from labctl.engines.base import Roles
+from labctl.records.run import PlannedRecord
 from labctl.runs.planning.time_limits import Amount, PredictTrial, cut_to_max_time
 
 #: See :attr:`labctl.config.recipe.Recipe.order`.

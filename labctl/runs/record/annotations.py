@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 
 from labctl.errors import ConfigError
 from labctl.files import locked, write_atomic
-from labctl.records import Annotations
+from labctl.records.run import Annotations
 from labctl.runs.record.directory import ANNOTATIONS, RunDirectory
 
 _TAG = re.compile(r"[^\W_][\w.:=+@/-]{0,63}")

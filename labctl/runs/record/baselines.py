@@ -9,7 +9,8 @@ from labctl.errors import ConfigError
 from labctl.results.summary import good_trials
 from labctl.runs.record.directory import RunDirectory, is_run_id
 from labctl.runs.record.lookup import find_run
-from labctl.state import Baseline, lab_state
+from labctl.state.baselines import Baseline
+from labctl.state.state import lab_state
 from labctl.transport.registry import TRANSPORTS
 
 

@@ -37,18 +37,11 @@ from labctl.files import (
     sync_directory,
     write_atomic,
 )
-from labctl.records import (
-    Annotations,
-    EvaluationRecord,
-    NumberedRecord,
-    Origin,
-    PlanRecord,
-    RunEnd,
-    RunRecord,
-    ServingRecord,
-    TrialRecord,
-    written_version,
-)
+from labctl.records.base import NumberedRecord, written_version
+from labctl.records.evaluation import EvaluationRecord
+from labctl.records.run import Annotations, Origin, PlanRecord, RunEnd, RunRecord
+from labctl.records.serving import ServingRecord
+from labctl.records.trial import TrialRecord
 from labctl.runs.record.disk import (
     COMPRESSED,
     KINDS,

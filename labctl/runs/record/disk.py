@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from labctl.config.yaml.messages import path_text
 from labctl.errors import ConfigError, HostError
 from labctl.files import host_reads, host_writes, sync_directory, write_atomic
-from labctl.records import GREATEST_NUMBER, FileRecord, read_record
+from labctl.records.base import GREATEST_NUMBER, FileRecord, read_record
 from labctl.units import size
 
 T = TypeVar("T")

@@ -15,8 +15,10 @@ from pydantic import JsonValue
 
 from labctl.board.probe_files import latest_probe
 from labctl.errors import ConfigError
-from labctl.index import Filter, TrialRow
-from labctl.records import BoardFacts, Execution, TrialState
+from labctl.index.filters import Filter
+from labctl.index.rows import TrialRow
+from labctl.records.board import BoardFacts, Execution
+from labctl.records.trial import TrialState
 from labctl.results.comparability import REVISION
 from labctl.runs.planning.needed_repeats import Noise
 from labctl.runs.planning.time_limits import trial_seconds

@@ -13,9 +13,10 @@ from pathlib import Path
 
 from labctl.errors import ConfigError
 from labctl.files import host_reads
-from labctl.index import SCHEMA_VERSION, Entry, Index
-from labctl.index.index import Stamps
-from labctl.records import Annotations, EvaluationEnd
+from labctl.index.index import Index, Stamps
+from labctl.index.rows import SCHEMA_VERSION, Entry
+from labctl.records.evaluation import EvaluationEnd
+from labctl.records.run import Annotations
 from labctl.runs.record.directory import (
     EVALUATION,
     GENERATIONS,

@@ -10,11 +10,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from labctl.board import Lease
+from labctl.board.lease import Lease
 from labctl.errors import ConfigError, HostError, LabctlError, LinkError
 from labctl.files import append_line, user_home, user_name, write_atomic
-from labctl.records import Failure, JournalEntry, read_record
-from labctl.records.base import FileRecord
+from labctl.records.base import FileRecord, read_record
+from labctl.records.run import JournalEntry
+from labctl.records.trial import Failure
 
 E = TypeVar("E", bound=FileRecord)
 

@@ -12,27 +12,20 @@ from typing import TypeVar
 
 from labctl.config.lab import DATABASE_VARIABLE, find_lab, find_lab_root
 from labctl.config.lab import FILE_NAME as DEVICES
-from labctl.database import (
+from labctl.database.base import (
     DamagedDatabase,
     Database,
-    SqliteDatabase,
     UnwritableDatabase,
     lab_database,
     patience,
+    together,
 )
-from labctl.database.base import together
+from labctl.database.sqlite import SqliteDatabase
 from labctl.errors import LabctlError
 from labctl.files import host_reads, host_writes, locked, write_atomic
-from labctl.index import (
-    SCHEMA_VERSION,
-    Filter,
-    Index,
-    IndexedRun,
-    IndexedTrial,
-    ProbeRow,
-    RunRow,
-)
-from labctl.index.index import Stamps
+from labctl.index.filters import Filter
+from labctl.index.index import Index, IndexedRun, IndexedTrial, Stamps
+from labctl.index.rows import SCHEMA_VERSION, ProbeRow, RunRow
 from labctl.runs.record.directory import (
     RunDirectory,
 )

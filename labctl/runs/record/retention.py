@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from labctl.index import Filter, IndexedRun
+from labctl.index.filters import Filter
+from labctl.index.index import IndexedRun
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.repository import RunRepository
 

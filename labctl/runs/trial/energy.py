@@ -18,9 +18,11 @@ from labctl.board.meter import Meter, PowerLog, meter_of
 from labctl.config.lab import Board
 from labctl.errors import HostError, InfraError
 from labctl.files import write_atomic
-from labctl.records import EnergyRecord, JobStatus, TimingRecord
+from labctl.records.energy import EnergyRecord
+from labctl.records.timing import TimingRecord
+from labctl.records.trial import JobStatus
 from labctl.runs.observer import Observer
-from labctl.stats import Energy, NoEnergy, Reading, energy_of_counter, energy_of_power
+from labctl.stats.energy import Energy, NoEnergy, Reading, energy_of_counter, energy_of_power
 
 POWER = "power.jsonl"
 _QUESTIONS = 3

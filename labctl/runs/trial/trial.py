@@ -6,23 +6,21 @@ from datetime import UTC, datetime
 
 from pydantic import JsonValue
 
-from labctl.board import JobSpec, Started
-from labctl.board.job import DEFAULT_SAMPLE_MS, TELEMETRY
+from labctl.board.job import DEFAULT_SAMPLE_MS, TELEMETRY, JobSpec, Started
 from labctl.config.recipe import Recipe
-from labctl.engines import EngineParameters, Inputs, RawOutput
+from labctl.engines.base import EngineParameters, Inputs, RawOutput
 from labctl.errors import BoardError, BoardNotReady, BoardRebooted, ConfigError, ProgramTimeout
 from labctl.files import host_writes
 from labctl.performance.bottleneck import explain
-from labctl.records import (
-    BoardFacts,
+from labctl.records.board import BoardFacts, Execution
+from labctl.records.energy import EnergyRecord
+from labctl.records.timing import TimingRecord
+from labctl.records.trial import (
     Check,
     ConditionRecord,
-    EnergyRecord,
-    Execution,
     Failure,
     JobStatus,
     TelemetrySummary,
-    TimingRecord,
     TrialLimit,
     TrialPrediction,
     TrialRecord,

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from labctl.errors import HostError, HostTimeout, LinkError
 from labctl.files import host_writes, locked, state_dir, write_atomic
-from labctl.hdc import HdcServer
 from labctl.hdc.server_client.connect_key import is_tcp_key
+from labctl.hdc.server_client.server import HdcServer
 from labctl.transport.hdc_server.process import (
     DESCRIPTORS_EACH,
     DESCRIPTORS_OWN,

@@ -20,7 +20,7 @@ from pathlib import Path
 from labctl import process
 from labctl.errors import HostError, LinkError, ToolMissing
 from labctl.files import host_writes
-from labctl.hdc import HdcServer
+from labctl.hdc.server_client.server import HdcServer
 from labctl.retry import wait_until
 
 LOOPBACK = "127.0.0.1"

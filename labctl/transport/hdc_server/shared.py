@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from labctl.errors import DeviceLost, LinkError, LinkRefused
-from labctl.hdc import HdcServer, Target
+from labctl.hdc.server_client.server import HdcServer, Target
 from labctl.retry import retry_infra, wait_until
 
 if TYPE_CHECKING:

@@ -5,15 +5,10 @@ from asked import APIS, ask, request, with_client
 from scripted_endpoint import Answer, scripted_endpoint
 
 from labctl.errors import ConfigError, OutputNotUnderstood
-from labctl.evaluation.endpoints import (
-    Api,
-    CountCheck,
-    EndpointClient,
-    Message,
-    ServerIdentity,
-    TryAgain,
-    check_count,
-)
+from labctl.evaluation.endpoints.base import EndpointClient, Message, ServerIdentity
+from labctl.evaluation.endpoints.counting import CountCheck, check_count
+from labctl.evaluation.endpoints.errors import TryAgain
+from labctl.evaluation.endpoints.opening import Api
 
 EURO = ["The", " price", " is", " ", b"\xe2\x82", b"\xac", "4", "."]
 TEXT = "The price is €4."

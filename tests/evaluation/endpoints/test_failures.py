@@ -17,15 +17,10 @@ from conditions import until
 from scripted_endpoint import Answer, Asked, scripted_endpoint
 
 from labctl.errors import ConfigError, LabctlError, OutputNotUnderstood
-from labctl.evaluation.endpoints import (
-    Answered,
-    Api,
-    EndpointClient,
-    Refused,
-    TryAgain,
-    generate_with_retries,
-    open_client,
-)
+from labctl.evaluation.endpoints.base import EndpointClient
+from labctl.evaluation.endpoints.errors import Refused, TryAgain
+from labctl.evaluation.endpoints.opening import Api, open_client
+from labctl.evaluation.endpoints.retries import Answered, generate_with_retries
 
 every_api = pytest.mark.parametrize("api", APIS)
 SECRET = "sk-a-secret-of-the-lab"

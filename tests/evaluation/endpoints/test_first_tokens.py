@@ -6,7 +6,9 @@ import pytest
 from asked import ask, request, with_client
 from scripted_endpoint import Answer, Asked, scripted_endpoint
 
-from labctl.evaluation.endpoints import Api, EndpointClient, Generation, check_count
+from labctl.evaluation.endpoints.base import EndpointClient, Generation
+from labctl.evaluation.endpoints.counting import check_count
+from labctl.evaluation.endpoints.opening import Api
 from labctl.evaluation.endpoints.tokens import Event, pieces_with_tokens
 
 STEP = 0.03

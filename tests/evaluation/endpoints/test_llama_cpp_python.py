@@ -13,15 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from labctl.evaluation.endpoints import (
-    Api,
-    Generation,
-    GenerationRequest,
-    Message,
-    ServerIdentity,
-    TryAgain,
-    open_client,
-)
+from labctl.evaluation.endpoints.base import Generation, GenerationRequest, Message, ServerIdentity
+from labctl.evaluation.endpoints.errors import TryAgain
+from labctl.evaluation.endpoints.opening import Api, open_client
 
 RECORDED = Path(__file__).parents[2] / "fixtures" / "llama_cpp_python"
 MODEL = "/models/SmolLM2-135M-Instruct.Q8_0.gguf"

@@ -7,7 +7,9 @@ import pytest
 from asked import request, with_client
 from scripted_endpoint import Answer, scripted_endpoint
 
-from labctl.evaluation.endpoints import Api, EndpointClient, Generation, TryAgain
+from labctl.evaluation.endpoints.base import EndpointClient, Generation
+from labctl.evaluation.endpoints.errors import TryAgain
+from labctl.evaluation.endpoints.opening import Api
 
 SHAPES = Path(__file__).parents[2] / "fixtures/endpoints"
 ENDS = (2, 5, 6, 7, 8)

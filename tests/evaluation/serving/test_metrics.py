@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from labctl.evaluation.serving.metrics import is_good, measure, tpot_ns, ttft_ns
-from labctl.records import Failure, LatencyLimits, RequestRecord
+from labctl.records.serving import LatencyLimits, RequestRecord
+from labctl.records.trial import Failure
 
 MS = 1_000_000
 LOST = Failure(kind="TryAgain", blame="infra", message="HTTP 503")  # type: ignore[arg-type]

@@ -25,13 +25,15 @@ from simulated_servers import stage_of
 
 from labctl.cli.root import run_cli
 from labctl.errors import Blame
-from labctl.evaluation.endpoints import ServerMonitor, open_monitor
 from labctl.evaluation.endpoints.errors import TryAgain
+from labctl.evaluation.endpoints.monitor import ServerMonitor
+from labctl.evaluation.endpoints.opening import open_monitor
 from labctl.evaluation.endpoints.server_metrics import Snapshot
 from labctl.evaluation.serving import server_clock
 from labctl.evaluation.serving.second_clock import second_clock, sentences
 from labctl.evaluation.serving.server_clock import Own, ServerClock
-from labctl.records import Failure, RequestRecord, ServerCounters, StageRecord
+from labctl.records.serving import RequestRecord, ServerCounters, StageRecord
+from labctl.records.trial import Failure
 
 PACED = Answer([" word"] * 15, first_s=0.05, token_s=0.005)
 

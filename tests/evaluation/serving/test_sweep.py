@@ -9,7 +9,8 @@ from simulated_servers import batching, offered_stage, one_slot, rows_of, stage_
 
 from labctl.evaluation.serving.metrics import StageMetrics, measure
 from labctl.evaluation.serving.sweep import Knee, behind, follows, knee
-from labctl.records import Failure, LatencyLimits
+from labctl.records.serving import LatencyLimits
+from labctl.records.trial import Failure
 
 NO_LIMITS = LatencyLimits()
 #: Requests a second: 16 answers of 64 tokens in a step of 36 ms each.

@@ -1,9 +1,0 @@
-from .form import SUFFIX as SUFFIX
-from .form import BundleManifest as BundleManifest
-from .form import NotABundle as NotABundle
-from .importing import import_bundle as import_bundle
-from .make import make_bundle as make_bundle
-from .reader import Bundle as Bundle
-from .reader import open_bundle as open_bundle
-from .signature import Signer as Signer
-from .signature import verify as verify
