@@ -142,7 +142,7 @@ def test_reading_an_old_run_changes_none_of_its_files(
         log.write(End(state="finished", exit_status=0))
     before = hashes(lab)
     has_trials = bool(find_run(lab / "runs", run).records())
-    for words in (["--list"], [run], [run, "--form", "experiment"], [run, "--json"]):
+    for words in ([run], [run, "--form", "experiment"], [run, "--json"]):
         status = run_cli(["--lab", str(lab), "report", *words])
         assert status == 0 or not has_trials
     for words in (["runs"], ["runs", "--json"], ["show", run], ["export", run], ["watch", run]):
