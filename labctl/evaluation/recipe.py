@@ -13,7 +13,7 @@ from labctl.checked import did_you_mean, unknown
 from labctl.config.models import ancestors
 from labctl.config.recipe_parts import check_kind
 from labctl.config.set_values import apply_settings
-from labctl.config.types import Line, Name, RunTime
+from labctl.config.types import Name, RunTime
 from labctl.config.yaml.document import Document, refuse_all
 from labctl.config.yaml.loader import Path as DocumentPath
 from labctl.errors import ConfigError
@@ -26,7 +26,6 @@ from labctl.evaluation.recipe_parts import (
     AnswerTimeouts,
     Budgets,
     EndpointSource,
-    EvaluatedModel,
     Sampling,
     ServedRecipe,
     StopRule,

@@ -16,8 +16,8 @@ from pydantic import (
 )
 
 from labctl.checked import Word
-from labctl.config.models import KINDS, ModelSource, one_of_kinds
 from labctl.config.lab import Board, LabFile
+from labctl.config.models import KINDS, ModelSource, one_of_kinds
 from labctl.config.recipe_parts import Scalar, WrittenRecipe
 from labctl.config.types import Duration, Line, Name, Sha256, Share
 from labctl.config.yaml.document import StrictModel, refuse

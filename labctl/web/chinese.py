@@ -169,7 +169,7 @@ CHINESE = {
     ),
     "Values": "数值",
     # accuracy
-    "No evaluation yet: labctl eval RECIPE": "还没有评测：labctl eval RECIPE",
+    "No evaluation yet: labctl run RECIPE": "还没有评测：labctl run RECIPE",
     "Answers": "回答",
     # audit log
     "Who": "谁",

@@ -12,13 +12,13 @@ from pydantic import BeforeValidator, Field, JsonValue, ValidationError, model_v
 from labctl.checked import did_you_mean, listed, unknown
 from labctl.config.recipe_parts import check_kind
 from labctl.config.set_values import apply_settings
-from labctl.config.types import Duration, Line, Name, RunTime
+from labctl.config.types import Duration, Line, RunTime
 from labctl.config.yaml.document import Document, StrictModel, refuse, refuse_all
 from labctl.config.yaml.loader import Path as DocumentPath
 from labctl.errors import ConfigError
 from labctl.evaluation.datasets.source import DatasetSource
 from labctl.evaluation.prompts import Prompt
-from labctl.evaluation.recipe_parts import EndpointSource, EvaluatedModel, ServedRecipe
+from labctl.evaluation.recipe_parts import EndpointSource, ServedRecipe
 from labctl.evaluation.serving.figures import FIGURES, OF_THE_TEST
 from labctl.evaluation.serving.generator import MOST_OUTSTANDING
 from labctl.records.serving import Arrivals, LatencyLimits, LengthRange, ServingRecord
