@@ -249,11 +249,9 @@ def _boards(
         if name not in lab.lab.shared_limits:
             raise ConfigError(unknown("shared limit", name, lab.lab.shared_limits))
     selector = entry.on or default_on
-    if isinstance(recipe, Recipe) or entry.boards or selector:
-        named = entry.boards or boards_on(selector)
-        wanted = target_of(recipe) or lab.board(named[0]).target
-    else:
+    if not (isinstance(recipe, Recipe) or entry.boards or selector):
         return tuple(board.name for board in recipe.boards(lab))
+    wanted = target_of(recipe) or lab.board((entry.boards or boards_on(selector))[0]).target
     for name in entry.boards:
         if (target := lab.board(name).target) != wanted:
             raise ConfigError(f"board {name} is a {target}, the recipe is for {wanted}")

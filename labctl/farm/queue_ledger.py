@@ -25,7 +25,7 @@ from labctl.errors import (
     LeaseLost,
     lack_of_host,
 )
-from labctl.evaluation.any_recipe import AnyRecipe
+from labctl.evaluation.any_recipe import AnyRecipe, target_of
 from labctl.farm.job import FarmJob
 from labctl.farm.preparing import Inputs
 from labctl.farm.run_archives import RunArchives, is_finished
@@ -104,7 +104,7 @@ class QueueLedger:
         if recipe is None:
             return None
         try:
-            lack = self._lack_of_quantizer(self._target(job))
+            lack = self._lack_of_quantizer(self._target(job, recipe))
             is_ready = lack is None or are_ready(
                 recipe.models, recipe.measured_models(), self._lab.root
             )
@@ -166,13 +166,13 @@ class QueueLedger:
             recipe.models,
             recipe.measured_models(),
             root=root,
-            find_quantizer=partial(find_quantizer, self._target(job), root),
+            find_quantizer=partial(find_quantizer, self._target(job, recipe), root),
             progress=silent,
         )
 
-    def _target(self, job: Job) -> str:
+    def _target(self, job: Job, recipe: AnyRecipe) -> str:
         """Return the target of a job's boards."""
-        return self._lab.board(job.boards[0]).target
+        return target_of(recipe) or self._lab.board(job.boards[0]).target
 
     def content(self, job: FarmJob) -> RunContent:
         """Return the content of a job; fetch files missing on this host from the shared store."""

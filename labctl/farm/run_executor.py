@@ -166,12 +166,18 @@ class RunExecutor:
                 if error.is_of_host or last_board(before) == board.name:
                     raise
                 observer.note(f"note: {error.message}; a new run begins on board {board.name}")
-        if not isinstance(self._ledger.content(job).recipe, Recipe):
-            return self._served(job, board, None, watcher)
-        return run_recipe(self._request(job, board), self._connect, observer)
+        request = self._request(job, board)
+        if isinstance(request, RunContent):
+            return self._served(job, board, None, watcher, request)
+        return run_recipe(request, self._connect, observer)
 
     def _served(
-        self, job: FarmJob, board: Board, before: RunDirectory | None, watcher: "_Watcher"
+        self,
+        job: FarmJob,
+        board: Board,
+        before: RunDirectory | None,
+        watcher: "_Watcher",
+        content: RunContent | None = None,
     ) -> JobResult:
         """Run an evaluation or a load test, or resume an evaluation on the board that it was on."""
         from labctl.farm import served_job
@@ -185,8 +191,7 @@ class RunExecutor:
                 return ended
             if served_job.is_on(before, board):
                 return served_job.resume_served(before, self._lab, self._connect, observer, use)
-        content = self._ledger.content(job)
-        content.check(self._lab.root)
+        content = content or self._content(job)
         assert not isinstance(content.recipe, Recipe)
         return served_job.run_served(
             content.recipe,
@@ -215,14 +220,21 @@ class RunExecutor:
             look_if_due(self._lab, board, self._connect, observer, use)
             return ended
         request = self._request(job, board)
+        assert isinstance(request, RunRequest)
         if job.submitter is not None:
             check_paths(request.recipe, self._lab.root, job.id)
         return run_untrusted(request, self._connect, observer)
 
-    def _request(self, job: FarmJob, board: Board) -> RunRequest:
+    def _content(self, job: FarmJob) -> RunContent:
         content = self._ledger.content(job)
         content.check(self._lab.root)
-        assert isinstance(content.recipe, Recipe)
+        return content
+
+    def _request(self, job: FarmJob, board: Board) -> RunRequest | RunContent:
+        """Return the request for a timing run; of another kind of recipe its content."""
+        content = self._content(job)
+        if not isinstance(content.recipe, Recipe):
+            return content
         return RunRequest(
             content.recipe,
             board,

@@ -29,7 +29,7 @@ LISTS = (
 #: Commands that act on what is not damaged.
 ACTS = (
     "hold rk5 --for 5m --reason demo", "hold rk5 --for 6m --json", "release rk5",
-    "reserve rk5 --from now --for 5m --reason demo", "boards good rk5 --reason fan",
+    "hold rk5 --from now --for 5m --reason demo", "boards good rk5 --reason fan",
     "boards maintenance rk5 --reason fan", "boards good rk5 --reason fan",
     "serve token add eve --role look", "serve token revoke eve",
 )  # fmt: skip
