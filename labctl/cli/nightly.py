@@ -73,7 +73,8 @@ def nightly(
 
     PLAN is a YAML file: builds, recipes, boards and the time. Each row (a recipe on a board) is
     screened against the last good build. Rows that are not shown to be good are confirmed with both
-    builds alternately. An interrupted night continues where it stopped. Exit status 1: a slowdown
+    builds alternately. An evaluation or a load test is judged by its gates alone, on one run of
+    head. An interrupted night continues where it stopped. Exit status 1: a slowdown
     is confirmed, or head does not build or run; 3: hosts or boards prevented a verdict on a row.
     """
     from labctl.farm.nightly.plan_file import read_plan
