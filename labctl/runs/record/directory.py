@@ -22,7 +22,6 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -37,7 +36,7 @@ from labctl.files import (
     sync_directory,
     write_atomic,
 )
-from labctl.records.base import NumberedRecord, written_version
+from labctl.records.base import NumberedRecord
 from labctl.records.evaluation import EvaluationRecord
 from labctl.records.run import Annotations, Origin, PlanRecord, RunEnd, RunRecord
 from labctl.records.serving import ServingRecord
@@ -50,7 +49,6 @@ from labctl.runs.record.disk import (
     compress,
     number_of,
     read_file,
-    reading,
 )
 
 RUN, EVALUATION, SERVING = KINDS
@@ -325,10 +323,6 @@ class RunDirectory:
     def serving(self) -> ServingRecord:
         """Return the record of a load test. Raises ConfigError if it cannot be read."""
         return read_file(self.path / SERVING, ServingRecord)
-
-    def schema_version(self) -> int:
-        """Return the version in which its files were written. Raises as :meth:`run` does."""
-        return reading(self.path / RUN, partial(written_version, RunRecord))
 
     def plan(self) -> PlanRecord:
         """Return its plan. Raises ConfigError if it cannot be read."""
