@@ -289,11 +289,10 @@ class RunDirectory:
         if self.is_load_test:
             raise ConfigError(
                 f"run {run} is a load test: it cannot be resumed",
-                hint=f"show it: `labctl report {run}`; start a new one: `labctl load-test`",
+                hint=f"show it: `labctl report {run}`; start a new one: `labctl run`",
             )
         if end and end.state == "finished" and not end.out_of_time:
-            again = "labctl eval" if self.is_evaluation else "labctl run"
-            hint = f"show it: `labctl report {run}`; start a new one: `{again}`"
+            hint = f"show it: `labctl report {run}`; start a new one: `labctl run`"
             if others := [found.path.name for found in reversed(unfinished_runs(self.path.parent))]:
                 hint = f"unfinished: {', '.join(others)}; finish it: `labctl resume {others[0]}`"
             raise ConfigError(f"run {run} is finished; nothing to resume", hint=hint)
@@ -313,6 +312,12 @@ class RunDirectory:
                 hint=f"`labctl report {run}` prints its table",
             )
         return read_file(self.path / RUN, RunRecord)
+
+    def any_record(self) -> RunRecord | EvaluationRecord | ServingRecord:
+        """Return the record of a run of any kind. Raises ConfigError if it cannot be read."""
+        if self.is_evaluation:
+            return self.evaluation()
+        return self.serving() if self.is_load_test else self.run()
 
     def evaluation(self) -> EvaluationRecord:
         """Return the record of an evaluation. Raises ConfigError if it is none."""

@@ -1,4 +1,4 @@
-"""``labctl eval``, and what the other commands make of its runs."""
+"""Evaluations by ``labctl run``, and what the other commands make of its runs."""
 
 import json
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with scripted_endpoint(half_right) as server:
         text = recipe_text({"m": [server.address]}, prompts={"p": {"layout": "plain"}})
         (root / "recipes" / "sums.yaml").write_text(text)
-        assert run_cli(["--lab", str(root), "eval", "sums"]) == 0
+        assert run_cli(["--lab", str(root), "run", "sums"]) == 0
         yield root
 
 
@@ -82,15 +82,44 @@ def test_watch_shows_one_that_has_ended(lab: Path, capsys: Capture) -> None:
 def test_the_plan_counts_generations(lab: Path, capsys: Capture) -> None:
     settings = ["--set", "budgets=[10, 20, unlimited]"]
     text = told(lab, capsys, "plan", "sums", *settings)
-    assert text == told(lab, capsys, "eval", "sums", "--dry-run", *settings)
+    assert "4 questions" in told(lab, capsys, "plan", "sums", "--limit", "4")
     assert "8 generations in all" in text
     assert "cut at 10, 20" in text
     assert "up to 8 more to check truncated answers against real limits" in text
 
 
-def test_run_names_the_command_for_questions(lab: Path, capsys: Capture) -> None:
-    assert "run it with `labctl eval" in told(lab, capsys, "run", "sums", status=2)
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run", "sums", "--build"),
+        ("run", "sums", "--spare", "rk1"),
+        ("run", "sums", "--junit", "x.xml"),
+        ("run", "sums", "--detach"),
+        ("run", "sums", "--board", "rk1"),
+        ("plan", "sums", "--ask"),
+        ("resume", "latest", "--board", "rk1"),
+    ],
+)
+def test_an_option_that_an_evaluation_lacks_is_refused_by_its_name(
+    lab: Path, capsys: Capture, words: tuple[str, ...]
+) -> None:
+    if words[0] == "resume":  # it has ended: nothing is resumed
+        assert "nothing to resume" in told(lab, capsys, *words, status=2)
+        return
+    option = words[2]
+    why = "this recipe starts no server on a board" if option in ("--detach", "--board") else (
+        "an evaluation does not have this option"
+    )
+    assert f"{option}: {why}" in told(lab, capsys, *words, status=2)
+
+
+@pytest.mark.parametrize("command", ["run", "plan"])
+def test_a_timing_recipe_has_no_questions_to_limit(
+    lab: Path, capsys: Capture, command: str
+) -> None:
+    text = told(lab, capsys, command, "q8_latency", "--limit", "3", status=2)
+    assert "--limit: a timing run does not have this option" in text
 
 
 def test_resume_has_nothing_to_do(lab: Path, capsys: Capture) -> None:
-    assert "start a new one: `labctl eval`" in told(lab, capsys, "resume", "latest", status=2)
+    assert "start a new one: `labctl run`" in told(lab, capsys, "resume", "latest", status=2)
