@@ -133,10 +133,7 @@ def give_project(root: Path, boards: list[str], *, find: str = "5%", time: str =
         f"time: {time}\nfind: {find}\nbisect: true\n"
     )
     for name, text in (
-        (
-            f"toolchains/{agent_builds.HOST}/ticker.yaml",
-            SPEC.replace("folder: ../../source/good", first),
-        ),
+        (f"toolchains/{agent_builds.HOST}/ticker.yaml", spec),
         ("models/any.bin", "\0" * 1000),
         ("recipes/ticking.yaml", RECIPE.replace("tokens: 9", "tokens: 12")),
         ("plan.yaml", plan),
