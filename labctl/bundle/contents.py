@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
-from pydantic import ValidationError
 
 from labctl.board.probe_files import all_probes, probe_path
 from labctl.build.artifact import Artifact, list_artifacts
@@ -109,7 +108,7 @@ class Contents:
     def _entries(self, published: Path) -> Iterator[tuple[str, bytes]]:
         """Yield every entry; ``published`` becomes a lab with the bundle's data only."""
         run = self.directory.run()
-        recipe = _recipe(run)
+        recipe = Recipe.of_run(run)
         yield "README.txt", _README.encode()
         for name, text in self._written(run):
             yield name, self._text(name, text)
@@ -235,16 +234,6 @@ class Contents:
 
     def _raw_text(self, name: str, content: bytes) -> bytes:
         return self._text(name, content.decode(errors="surrogateescape"))
-
-
-def _recipe(run: RunRecord) -> Recipe:
-    try:
-        return Recipe.model_validate(run.recipe_resolved)
-    except ValidationError as error:
-        raise ConfigError(
-            f"this labctl cannot read the recipe of run {run.id}",
-            hint=f"bundle it with the labctl that measured it: {run.labctl_version}",
-        ) from error
 
 
 def nearest_probe(lab_root: Path, run: RunRecord) -> BoardProbe | None:

@@ -1,7 +1,7 @@
 """Sources of model files, in a recipe and in the lab's ``models.yaml``."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 from urllib.parse import urlsplit
@@ -11,6 +11,7 @@ from pydantic import AfterValidator, ConfigDict, Field, model_validator
 from labctl.checked import HostPath, Word, listed, unknown
 from labctl.config.types import Line, Name, Sha256
 from labctl.config.yaml.document import StrictModel, load, refuse, refuse_all
+from labctl.config.yaml.loader import Path as DocumentPath
 
 CATALOGUE_FILE = "models.yaml"
 
@@ -189,6 +190,18 @@ def ancestors(models: Mapping[str, ModelSource], name: str) -> list[str]:
         name = source.derive.source
         found.append(name)
     return found
+
+
+def derive_problems(models: Mapping[str, ModelSource]) -> Iterator[tuple[DocumentPath, str]]:
+    """Yield the models of a recipe that are made from a missing one, or from themselves."""
+    for key, source in models.items():
+        if source.derive is None:
+            continue
+        path = ("models", key, "derive", "from")
+        if source.derive.source not in models:
+            yield path, unknown("model", source.derive.source, set(models) - {key})
+        elif key in ancestors(models, key):
+            yield path, "this model is made from itself"
 
 
 def load_catalogue(lab_root: Path) -> Catalogue:

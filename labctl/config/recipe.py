@@ -21,7 +21,7 @@ from pydantic import (
 
 from labctl import shipped
 from labctl.checked import HostPath, Word, did_you_mean, listed, unknown
-from labctl.config.models import ModelSource, ancestors
+from labctl.config.models import ModelSource, ancestors, derive_problems
 from labctl.config.recipe_parts import (
     MOST_VARIANTS,
     Conditions,
@@ -29,17 +29,15 @@ from labctl.config.recipe_parts import (
     Scheduling,
     Variant,
     WrittenRecipe,
-    check_kind,
+    check_bounds,
     expand,
 )
-from labctl.config.set_values import apply_settings
 from labctl.config.types import Duration, Interval, Line, Name, RunTime, Share
 from labctl.config.yaml.document import (
     Document,
     StrictModel,
     read_text,
     refuse,
-    refuse_all,
 )
 from labctl.config.yaml.loader import Path as DocumentPath
 from labctl.errors import ConfigError
@@ -149,10 +147,8 @@ class Gate(StrictModel):
             raise refuse("tolerance goes with against: name a baseline, or last-good", "tolerance")
         if self.against is not None and bounds:
             raise refuse(f"against and {bounds[0]} are two gates; write both", bounds[0])
-        if self.against is None and not bounds:
-            raise refuse("a gate needs min, max or both, or against")
-        if self.min is not None and self.max is not None and self.min > self.max:
-            raise refuse(f"min {self.min:g} is above max {self.max:g}", "min")
+        if self.against is None:
+            check_bounds(self.min, self.max)
         return self
 
 
@@ -175,10 +171,6 @@ class Recipe(WrittenRecipe):
 
     kind = "timing"
 
-    name: Name
-    """Name of its runs."""
-    description: Line | None = None
-    """Description for people."""
     target: Name
     """Machine type of the boards: a folder of toolchains/."""
     engine: Annotated[SerializeAsAny[EngineChoice], AfterValidator(_by_its_engine)]
@@ -235,40 +227,24 @@ class Recipe(WrittenRecipe):
     """Published figures to show beside the results, by their names in references.yaml; they are
     quoted, and no statistic uses them."""
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        problems = [
-            *self._prompt_problems(),
-            *self._dangling_models(),
-            *self._matrix_problems(),
-            *self._gate_problems(),
-        ]
-        if problems:
-            raise refuse_all(problems)
-        return self
+    def problems(self) -> Iterable[tuple[DocumentPath, str]]:
+        """Yield the keys that contradict other ones, each with a sentence."""
+        yield from self._prompt_problems()
+        yield from derive_problems(self.models)
+        yield from self._matrix_problems()
+        yield from self._gate_problems()
 
     def _prompt_problems(self) -> Iterable[tuple[DocumentPath, str]]:
         if self.prompt is not None and self.prompt_file is not None:
             yield ("prompt_file",), "prompt is given too; keep one of them"
-
-    def _dangling_models(self) -> Iterable[tuple[DocumentPath, str]]:
-        for key, source in self.models.items():
-            if source.derive is None:
-                continue
-            path = ("models", key, "derive", "from")
-            base = source.derive.source
-            if base not in self.models:
-                yield path, unknown("model", base, set(self.models) - {key})
-            elif key in self.ancestors(key):
-                yield path, "this model is made from itself"
-        if self.model is not None and self.model not in self.models:
-            yield ("model",), unknown("model", self.model, self.models)
 
     def ancestors(self, key: str) -> list[str]:
         """Return the models that a model is made from, nearest first."""
         return ancestors(self.models, key)
 
     def _matrix_problems(self) -> Iterable[tuple[DocumentPath, str]]:
+        if self.model is not None and self.model not in self.models:
+            yield ("model",), unknown("model", self.model, self.models)
         for index, key in enumerate(self.matrix.get(MODEL_AXIS, ())):
             if key not in self.models:
                 yield ("matrix", MODEL_AXIS, index), unknown("model", str(key), self.models)
@@ -339,14 +315,12 @@ def load_recipe(
 
     Raises ConfigError with a line for each problem.
     """
-    recipe_file = source if isinstance(source, Document) else Document.read(source)
-    check_kind(recipe_file, "timing")
-    apply_settings(recipe_file, set_values, known=Recipe.model_fields)
-    recipe = recipe_file.validated(Recipe, context={_ENGINE_CHECK: engine_check})
-    problems = [*_limits(recipe.comparison), *(check(recipe) if check else ())]
-    if problems:
-        raise recipe_file.refusal(problems)
-    return recipe.written_in(recipe_file)
+    return Recipe.read(
+        source,
+        set_values,
+        context={_ENGINE_CHECK: engine_check},
+        check=lambda recipe: [*_limits(recipe.comparison), *(check(recipe) if check else ())],
+    )
 
 
 def _limits(limits: ComparisonLimits) -> Iterable[tuple[DocumentPath, str]]:

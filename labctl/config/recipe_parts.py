@@ -6,15 +6,25 @@ CPUs a program gets, and with what priority. The combinations of the matrix are 
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Protocol, Self, TypeAlias
 
-from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 
 from labctl.checked import Word
-from labctl.config.types import Duration, Size
-from labctl.config.yaml.document import Document, StrictModel
+from labctl.config.set_values import apply_settings
+from labctl.config.types import Duration, Line, Name, Size
+from labctl.config.yaml.document import Document, StrictModel, refuse, refuse_all
 from labctl.config.yaml.loader import Path as DocumentPath
 from labctl.config.yaml.messages import path_text
 from labctl.errors import ConfigError
@@ -38,12 +48,71 @@ A_KIND: Mapping[Kind, str] = {
 }
 
 
+class _RunRecord(Protocol):
+    """Record of a run of any kind."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def labctl_version(self) -> str: ...
+    @property
+    def recipe_resolved(self) -> Mapping[str, Any]: ...
+
+
 class WrittenRecipe(StrictModel):
     """A recipe of any kind, with the document that it was read from."""
 
     kind: ClassVar[Kind]
 
+    name: Name
+    """Name of its runs."""
+    description: Line | None = None
+    """Description for people."""
+
     _origin: _Origin = PrivateAttr(default_factory=_Origin)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if problems := list(self.problems()):
+            raise refuse_all(problems)
+        return self
+
+    def problems(self) -> Iterable[tuple[DocumentPath, str]]:
+        """Yield the keys that contradict other ones, each with a sentence."""
+        raise NotImplementedError
+
+    @classmethod
+    def read(
+        cls,
+        source: Path | Document,
+        set_values: Sequence[str] = (),
+        *,
+        context: dict[str, Any] | None = None,
+        check: Callable[[Self], Iterable[tuple[DocumentPath, str]]] = lambda _: (),
+    ) -> Self:
+        """Read the recipe in a file or a document, with ``key=value`` overrides applied.
+
+        ``context`` is that of the validation; ``check`` yields what else is wrong with a recipe
+        whose keys are valid. Raises ConfigError with a line for each problem.
+        """
+        document = source if isinstance(source, Document) else Document.read(source)
+        check_kind(document, cls.kind)
+        apply_settings(document, set_values, known=cls.model_fields)
+        recipe = document.validated(cls, context=context)
+        if problems := list(check(recipe)):
+            raise document.refusal(problems)
+        return recipe.written_in(document)
+
+    @classmethod
+    def of_run(cls, record: _RunRecord) -> Self:
+        """Return the recipe of a run. Raises ConfigError if this labctl cannot read it."""
+        try:
+            return cls.model_validate(record.recipe_resolved)
+        except ValidationError as error:
+            raise ConfigError(
+                f"this labctl cannot read the recipe of run {record.id}",
+                hint=f"use the labctl that wrote it: {record.labctl_version}",
+            ) from error
 
     @property
     def as_written(self) -> str | None:
@@ -90,6 +159,14 @@ def check_kind(document: Document, wanted: Kind) -> None:
             f"{document.name} is a recipe of {A_KIND[found]}, not of {A_KIND[wanted]}",
             hint=f"run it with `labctl run {document.name}`",
         )
+
+
+def check_bounds(low: float | None, high: float | None) -> None:
+    """Refuse a gate without bounds, or whose ``min`` is above its ``max``."""
+    if low is None and high is None:
+        raise refuse("a gate needs min, max or both")
+    if low is not None and high is not None and low > high:
+        raise refuse(f"min {low:g} is above max {high:g}", "min")
 
 
 #: The value of an engine's parameter.

@@ -21,7 +21,7 @@ from labctl.evaluation.graders.pool import GraderPool
 from labctl.evaluation.limits import limits_of
 from labctl.evaluation.plan import make_plan
 from labctl.evaluation.question import Dataset
-from labctl.evaluation.recipe import EvaluationRecipe, recipe_of
+from labctl.evaluation.recipe import EvaluationRecipe
 from labctl.evaluation.servers.started import StartedEndpoint
 from labctl.evaluation.session import Session, spent_seconds
 from labctl.evaluation.work import Work
@@ -186,7 +186,7 @@ def resume_evaluation(
     """
     directory = EvaluationDirectory(run)
     record = directory.record()
-    recipe = recipe_of(record)
+    recipe = EvaluationRecipe.of_run(record)
     dataset, identities = prepare(recipe, lab, observer)
     _refuse(record, _other_inputs(record, dataset, identities))
     with RunSession(observer) as session, ExitStack() as servers:
