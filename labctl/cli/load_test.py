@@ -165,9 +165,7 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@click.command(
-    epilog="Example: labctl load-test --url http://127.0.0.1:8080 --concurrency 1,2,4,8"
-)
+@click.command(epilog="Example: labctl load-test --url http://127.0.0.1:8080 --concurrency 1,2,4,8")
 @_options
 @click.option(
     "--set",

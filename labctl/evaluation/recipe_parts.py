@@ -213,7 +213,6 @@ class EndpointSource(StrictModel):
             raise refuse("needs start: board", "board")
         return self
 
-
     def changed_on_board(self, changes: Mapping[str, str]) -> Self:
         """Return a server that labctl starts on a board with these keys; another one as it is."""
         return self.model_copy(update=changes) if self.start == "board" else self
