@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from labctl.checked import Endpoint, HdcKey, HostPath, InLab, is_on_loopback, split_endpoint
+from labctl.config.transport import TransportConfig
 from labctl.errors import AccessDenied, CommandTimeout, HostError, LinkError, NotAuthorised
 from labctl.hdc.host import link as hdc
 from labctl.hdc.host.link import HostLink
@@ -27,7 +28,6 @@ from labctl.transport.base import (
     remote_words,
     rules,
 )
-from labctl.transport.config import UsualConfig
 from labctl.transport.linked import LinkedTransport
 from labctl.transport.ssh.config import SshConfig
 
@@ -139,7 +139,7 @@ def forward_document(listen: str, connect: str, *, reverse: bool) -> dict[str, o
 
 
 @dataclass(frozen=True, kw_only=True)
-class HdcTcpConfig(UsualConfig):
+class HdcTcpConfig(TransportConfig):
     """A board reached over OpenHarmony's hdc, straight at its hdc daemon on TCP."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = rules(required=("kind", "link"))
@@ -206,7 +206,7 @@ class HdcTcpConfig(UsualConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HdcServerConfig(UsualConfig):
+class HdcServerConfig(TransportConfig):
     """A board reached over OpenHarmony's hdc, through an hdc server: on a USB cable, say."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = rules(required=("kind", "link"))
@@ -293,7 +293,7 @@ class HdcServerConfig(UsualConfig):
         return "an hdc server is restarted on its own host, not through `ssh`"
 
     def end_server(self, timeout: float) -> None:
-        """End the server by the ``hdc`` program; see :class:`UsualConfig`."""
+        """End the server by the ``hdc`` program; see :class:`TransportConfig`."""
         if self.private:
             raise HostError("its hdc server is labctl's own, and restarted whenever it hangs")
         from labctl.transport.hdc_server.process import end_server

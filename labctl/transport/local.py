@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, Literal
 
 from labctl import process
+from labctl.config.transport import TransportConfig
 from labctl.errors import (
     FULL_NUMBERS,
     REFUSED_NUMBERS,
@@ -32,7 +33,6 @@ from labctl.transport.base import (
     remote_words,
     rules,
 )
-from labctl.transport.config import UsualConfig
 from labctl.transport.file_transfer import FileTransfer, Take, open_source, set_aside
 from labctl.transport.linked import Stream
 
@@ -164,7 +164,7 @@ def _board_file(path: str, mode: Literal["rb", "wb"]) -> Iterator[BinaryIO]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalConfig(UsualConfig):
+class LocalConfig(TransportConfig):
     """This host itself, as if it were a board."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = rules()

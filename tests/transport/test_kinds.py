@@ -14,7 +14,6 @@ from labctl.config.transport import TransportConfig
 from labctl.config.yaml.document import parse
 from labctl.errors import ConfigError, HostError
 from labctl.transport.base import OpenOptions, Transport, rules
-from labctl.transport.config import UsualConfig
 from labctl.transport.hdc import HdcServerConfig, HdcTcpConfig
 from labctl.transport.local import LocalConfig
 from labctl.transport.registry import TRANSPORTS
@@ -39,10 +38,10 @@ def subclasses(base: type) -> Iterator[type]:
 
 CLASSES = {
     one.__name__
-    for base in (Transport, UsualConfig)
+    for base in (Transport, TransportConfig)
     for one in subclasses(base)
     if one.__module__.startswith("labctl.")
-} | {TransportConfig.__name__}
+}
 
 
 def probes(tree: ast.AST) -> Iterator[str]:
@@ -143,7 +142,7 @@ def test_each_kind_answers_for_itself() -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SerialConfig(UsualConfig):
+class SerialConfig(TransportConfig):
     """A board on a serial line: a kind of somebody else."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = rules()

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from labctl.checked import HostName, HostPath, InLab, SshHop, Word, split_hop
+from labctl.config.transport import TransportConfig
 from labctl.errors import ToolMissing
 from labctl.transport.base import OpenOptions, rules
-from labctl.transport.config import UsualConfig
 
 if TYPE_CHECKING:  # a command that needs no ssh does not wait for its import
     from labctl.transport.ssh.link import SshLink
@@ -18,7 +18,7 @@ _USUAL_PORT = 22
 
 
 @dataclass(frozen=True, kw_only=True)
-class SshConfig(UsualConfig):
+class SshConfig(TransportConfig):
     """A board reached over ssh, by the extra `labctl[ssh]`; ssh's own configuration counts too."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = rules()
