@@ -10,7 +10,7 @@ from functools import cache, reduce
 from itertools import combinations
 from operator import or_
 from pathlib import Path
-from typing import Annotated, Any, Self, get_args, get_type_hints
+from typing import Annotated, Any, Self
 
 from pydantic import (
     ConfigDict,
@@ -28,7 +28,7 @@ from labctl.config.power import Meter
 from labctl.config.quotas import Quota
 from labctl.config.switches import Switches
 from labctl.config.target import target_names
-from labctl.config.transport import TransportConfig
+from labctl.config.transport import TransportConfig, installed_transports, kind_of
 from labctl.config.types import (
     BoardPath,
     DatabaseUrl,
@@ -41,7 +41,8 @@ from labctl.config.types import (
 )
 from labctl.config.web import Web
 from labctl.config.webhooks import Webhook
-from labctl.config.yaml.document import StrictModel, load, refuse, refuse_all
+from labctl.config.yaml.document import Document, StrictModel, refuse, refuse_all
+from labctl.config.yaml.loader import Value
 from labctl.errors import ConfigError
 
 FILE_NAME = "devices.yaml"
@@ -267,8 +268,7 @@ def lab_model(transports: tuple[type[TransportConfig], ...]) -> type[Lab]:
     """Return the model of a devices.yaml whose boards are reached by one of ``transports``."""
     kinds: dict[str, list[type[TransportConfig]]] = {}
     for transport in transports:
-        (kind,) = get_args(get_type_hints(transport)["kind"])
-        kinds.setdefault(kind, []).append(transport)
+        kinds.setdefault(kind_of(transport), []).append(transport)
     ways = [
         Annotated[_one_of(same), Field(discriminator="link")] if len(same) > 1 else same[0]
         for same in kinds.values()
@@ -350,7 +350,8 @@ def find_lab_root(start: Path) -> Path | None:
 def find_lab(start: Path, transports: tuple[type[TransportConfig], ...]) -> LabFile:
     """Return the lab that contains ``start``; its boards are reached by ``transports``.
 
-    Raises ConfigError when there is none, or it is wrong.
+    A kind that is none of these may come from an installed package. Raises ConfigError when there
+    is no lab, or it is wrong.
     """
     root = find_lab_root(start)
     if root is None:
@@ -358,4 +359,18 @@ def find_lab(start: Path, transports: tuple[type[TransportConfig], ...]) -> LabF
             f"no {FILE_NAME} in {start.resolve()} or a folder above it",
             hint="write a first one: `labctl init`, or name the lab's folder: `labctl --lab DIR …`",
         )
-    return LabFile(root, load(root / FILE_NAME, lab_model(transports), context={LAB_ROOT: root}))
+    document = Document.read(root / FILE_NAME)
+    if others := _kinds(document.value) - {kind_of(one) for one in transports}:
+        transports = (*transports, *installed_transports(others))
+    return LabFile(root, document.validated(lab_model(transports), context={LAB_ROOT: root}))
+
+
+def _kinds(value: Value) -> set[str]:
+    """Return the kinds of transport that a devices.yaml names; it may be wrong in any way."""
+    found = set[str]()
+    boards = value.get("boards") if isinstance(value, dict) else None
+    for board in boards.values() if isinstance(boards, dict) else ():
+        way = board.get("transport") if isinstance(board, dict) else None
+        kind = way.get("kind") if isinstance(way, dict) else None
+        found |= {kind} if isinstance(kind, str) else set()
+    return found

@@ -7,12 +7,10 @@ parameters in a record, the keys in a recipe's schema, and the benchmark of ``bo
 
 import inspect
 import json
-import sys
-import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache, reduce
-from importlib.metadata import EntryPoint, entry_points
+from functools import reduce
+from importlib.metadata import EntryPoint
 from operator import or_
 from typing import Any, Literal
 
@@ -20,6 +18,7 @@ from pydantic import JsonValue, ValidationError, create_model
 from pydantic_core import PydanticCustomError
 
 from labctl.checked import listed, unknown
+from labctl.config.plugins import imported, installed, the_only, unusable
 from labctl.config.recipe import EngineChoice, Recipe
 from labctl.config.recipe_parts import Scalar
 from labctl.config.yaml.document import refuse, refuse_explained
@@ -48,20 +47,7 @@ _EngineClass = type[EngineBase[Any]]
 
 def offers() -> tuple[EntryPoint, ...]:
     """Return the entry points of an engine, labctl's own first; import nothing."""
-    return (*_OWN, *_installed(tuple(sys.path)))
-
-
-@cache
-def _installed(_path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
-    """Search the metadata of all distributions on the path, once: it takes milliseconds."""
-    return tuple(sorted(entry_points(group=GROUP), key=lambda entry: entry.name))
-
-
-def owner(entry: EntryPoint) -> str:
-    """Name the distribution of an entry point, with its version."""
-    if entry.dist is None:
-        return "labctl itself"
-    return f"{entry.dist.name or 'a package without a name'} {entry.dist.version}"
+    return (*_OWN, *installed(GROUP))
 
 
 def is_own(name: str) -> bool:
@@ -71,23 +57,11 @@ def is_own(name: str) -> bool:
 
 def load(entry: EntryPoint) -> tuple[_EngineClass, ...]:
     """Import an engine's classes. Raises ConfigError that names the distribution."""
-    try:
-        engines = entry.load()
-    except (Exception, SystemExit) as error:  # third-party code may raise anything
-        details = traceback.format_exc()
-        raise _unusable(entry, f"{type(error).__name__}: {error}", details) from error
+    engines: Any = imported("engine", entry)
     problem = next(_problems(entry, engines), None)
     if problem is not None:
-        raise _unusable(entry, problem)
+        raise unusable("engine", entry, problem)
     return tuple(engines)
-
-
-def _unusable(entry: EntryPoint, why: str, details: str | None = None) -> ConfigError:
-    return ConfigError(
-        f"the engine {entry.name!r} of {owner(entry)} cannot be used: {why}",
-        hint="install a version made for this labctl, or uninstall it",
-        details=details,
-    )
 
 
 def _problems(entry: EntryPoint, engines: object) -> Iterator[str]:
@@ -140,13 +114,7 @@ def engine_tasks(name: str) -> dict[str, _EngineClass]:
     found = [entry for entry in offers() if entry.name == name]
     if not found:
         raise ConfigError(unknown("engine", name, engine_names()))
-    if len(found) > 1:
-        owners = listed(map(owner, found), joiner="and")
-        raise ConfigError(
-            f"several packages provide an engine {name!r}: {owners}",
-            hint="uninstall all but one of them",
-        )
-    return {one.task: one for one in load(found[0])}
+    return {one.task: one for one in load(the_only("engine", found))}
 
 
 def make_engine(choice: EngineChoice) -> Engine[Any]:
