@@ -1,10 +1,10 @@
-"""The interface to a database of any kind, waiting while it is away, and versions of its tables.
+"""The interface to a database of any kind, waiting while it is away, and the version of its tables.
 
 A database is away while it restarts, or cannot be reached. Every query and transaction waits for
 it, as patiently as the thread's context says.
 
-A step and its version are one transaction, on SQLite as on PostgreSQL: a kill leaves either the
-old or the new tables.
+Tables and their version are made in one transaction, on SQLite as on PostgreSQL: a kill leaves all
+of them, or none.
 """
 
 import os
@@ -20,6 +20,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from labctl.config.lab import LabFile
+from labctl.database.questions import select
 from labctl.errors import ConfigError, HostError, InfraError, ServiceAway
 from labctl.progress import tell_wait
 from labctl.retry import retry_infra
@@ -275,36 +276,24 @@ def lab_database(lab: LabFile) -> Database | None:
     return PostgresDatabase(url, lab.name, lab.root)
 
 
-Step = Callable[["Connection"], None]
-
-
-def statements(*texts: str) -> Step:
-    """Return the step of some SQL statements."""
-
-    def run(connection: "Connection") -> None:
-        for text in texts:
-            connection.exec_driver_sql(text)
-
-    return run
-
-
 @dataclass(frozen=True)
 class Schema:
-    """Tables of one part.
+    """Tables of one part, of one version: there are all of them, or none.
 
     Args:
         table: the table that holds the version, in one row.
-        steps: the first makes the tables of version 1, each further one changes them to the next. A
-            released step is never changed.
+        version: it changes with any of the tables.
+        make: creates the others.
     """
 
     table: str
-    steps: tuple[Step, ...]
+    version: int
+    make: Callable[["Connection"], None]
 
     @property
-    def version(self) -> int:
-        """The version that this labctl writes."""
-        return len(self.steps)
+    def question(self) -> str:
+        """The question for the rows of the table that holds the version."""
+        return select("version", self.table)
 
     def found(self, connection: "Connection") -> int:
         """Return the version of the existing tables; 0 if there are none.
@@ -315,8 +304,7 @@ class Schema:
 
         if not inspect(connection).has_table(self.table):
             return 0
-        rows = connection.exec_driver_sql(f"SELECT version FROM {self.table}").all()
-        return self.version_in([tuple(row) for row in rows])
+        return self.version_in([tuple(row) for row in connection.exec_driver_sql(self.question)])
 
     def version_in(self, rows: Sequence[Row]) -> int:
         """Return the version in the rows of its table. Raises DamagedDatabase."""
@@ -328,28 +316,23 @@ class Schema:
             )
         return rows[0][0]
 
-    def migrate(self, connection: "Connection") -> None:
-        """Migrate the tables to this version. Raises ConfigError if they are of a newer one."""
-        from sqlalchemy import text
+    def prepare(self, connection: "Connection") -> None:
+        """Make the tables if there are none. Raises ConfigError if they are of another version."""
+        from sqlalchemy import Column, Integer, MetaData, Table
 
         found = self.found(connection)
         self.check(found)
-        if found == self.version:
-            return
         if not found:
-            connection.exec_driver_sql(f"CREATE TABLE {self.table} (version INTEGER NOT NULL)")
-            connection.exec_driver_sql(f"INSERT INTO {self.table} VALUES (0)")
-        for step in self.steps[found:]:
-            step(connection)
-        connection.execute(
-            text(f"UPDATE {self.table} SET version = :version"), {"version": self.version}
-        )
+            held = Table(self.table, MetaData(), Column("version", Integer, nullable=False))
+            held.create(connection)
+            connection.execute(held.insert().values(version=self.version))
+            self.make(connection)
 
     def check(self, found: int) -> None:
         """Raise ConfigError if ``found`` is the version of a newer labctl."""
         if found > self.version:
             raise ConfigError(
                 f"the lab's database was written by a newer labctl: {self.table} is {found},"
-                f" this one knows up to {self.version}",
+                f" this one knows {self.version}",
                 hint="update labctl on this host",
             )

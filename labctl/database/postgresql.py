@@ -28,7 +28,7 @@ from labctl.errors import ConfigError, HostError, LabctlError, ToolMissing
 
 if TYPE_CHECKING:
     import psycopg
-    from sqlalchemy import Connection, Engine
+    from sqlalchemy import Connection, Engine, Table
 
 _HINT = (
     "`database` in devices.yaml, or LABCTL_DATABASE, says where it is; is it running, and"
@@ -62,10 +62,6 @@ _REFUSED_WORDS = re.compile(
 #: became of it. A client that slept may ask late.
 _COMMITTED = "committed_change"
 _KEPT_SECONDS = 86_400.0
-_MAKE_COMMITTED = f"""
-    CREATE TABLE {_COMMITTED} (token TEXT PRIMARY KEY, at DOUBLE PRECISION NOT NULL);
-    CREATE INDEX {_COMMITTED}_by_time ON {_COMMITTED} (at)
-"""
 _NAME = re.compile(r"(?<!:):(\w+)")
 
 
@@ -149,6 +145,7 @@ class PostgresDatabase(Database):
         from sqlalchemy import text
         from sqlalchemy.exc import DBAPIError
         from sqlalchemy.exc import TimeoutError as PoolTimeout
+        from sqlalchemy.schema import CreateSchema
 
         try:
             with self._typed_errors(), self._connections.engine.begin() as connection:
@@ -157,8 +154,8 @@ class PostgresDatabase(Database):
                 there = text("SELECT to_regclass(:table)")
                 table = f'"{self.schema}".{_COMMITTED}'
                 if connection.execute(there, {"table": table}).scalar() is None:
-                    connection.exec_driver_sql(f'CREATE SCHEMA IF NOT EXISTS "{self.schema}"')
-                    connection.exec_driver_sql(_MAKE_COMMITTED)
+                    connection.execute(CreateSchema(self.schema, if_not_exists=True))
+                    _committed().create(connection)
                 yield connection
         except DBAPIError as error:
             raise self._typed(error.orig or error) from None
@@ -170,19 +167,17 @@ class PostgresDatabase(Database):
             ) from None
 
     def _mark(self, connection: "Connection", token: str) -> None:
-        from sqlalchemy import text
+        from sqlalchemy import Double, literal_column
 
-        values = {"token": token, "kept": _KEPT_SECONDS}
-        connection.execute(text(f"DELETE FROM {_COMMITTED} WHERE at < {self.now} - :kept"), values)
-        mark = f"INSERT INTO {_COMMITTED} (token, at) VALUES (:token, {self.now})"
-        connection.execute(text(mark), values)
+        made, now = _committed(), literal_column(self.now, Double)
+        connection.execute(made.delete().where(made.c.at < now - _KEPT_SECONDS))
+        connection.execute(made.insert().values(token=token, at=now))
 
     def _is_committed(self, connection: "Connection", token: str) -> bool:
         # The lab's lock was free: the transaction has ended, whatever became of its connection.
-        from sqlalchemy import text
-
-        question = text(f"SELECT 1 FROM {_COMMITTED} WHERE token = :token")
-        return connection.execute(question, {"token": token}).scalar() is not None
+        made = _committed()
+        question = made.select().where(made.c.token == token)
+        return connection.execute(question).first() is not None
 
     def discard(self) -> None:
         """Do nothing: a server repairs its own files, and its tables are created again."""
@@ -210,6 +205,18 @@ class PostgresDatabase(Database):
         base = urlsplit(self._url).path.removeprefix("/")
         hint = f"the first use needs: GRANT CREATE ON DATABASE {base} TO USER"
         return kind(f"cannot use {self}: {words}", hint=hint if state == _REFUSED else _HINT)
+
+
+@cache
+def _committed() -> "Table":
+    from sqlalchemy import Column, Double, MetaData, Table, Text
+
+    return Table(
+        _COMMITTED,
+        MetaData(),
+        Column("token", Text, primary_key=True),
+        Column("at", Double, nullable=False, index=True),
+    )
 
 
 class _Connections:

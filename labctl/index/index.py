@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from labctl.database.base import DamagedDatabase, Database
+from labctl.database.questions import select
 from labctl.errors import ConfigError
 from labctl.index.filters import (
     KINDS,
@@ -50,9 +51,10 @@ _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 _CLOCKS_SECONDS = 60.0
 #: Place of each run in time. An id begins with the time of its host's clock; but no run began after
 #: one that its folder recorded later, even if the clock said so.
-_PLACES = (
-    "SELECT id AS placed, CASE WHEN recorded IS NULL THEN id ELSE MIN(id) OVER"
-    " (PARTITION BY folder, recorded IS NULL ORDER BY recorded DESC) END AS place FROM run"
+_PLACES = select(
+    "id AS placed, CASE WHEN recorded IS NULL THEN id ELSE MIN(id) OVER"
+    " (PARTITION BY folder, recorded IS NULL ORDER BY recorded DESC) END AS place",
+    "run",
 )
 #: Runs that are asked for one by one.
 _FEW = 100
@@ -186,16 +188,15 @@ class Index:
 
     def probes(self, board: str | None = None) -> list[ProbeRow]:
         """Return the probes of all boards, or of one, newest first."""
-        names = ", ".join(field.name for field in fields(ProbeRow))
-        condition = "1 = 1" if board is None else "board = :board"
+        of_board = () if board is None else ("board = :board",)
         values = {} if board is None else {"board": board}
-        question = f"SELECT {names} FROM probe WHERE {condition} ORDER BY taken DESC, file"
+        question = select(_names(ProbeRow), "probe", *of_board, order="taken DESC, file")
         return [_checked(ProbeRow(*row)) for row in self._ask(question, values)]
 
     def count(self, wanted: Filter) -> int:
         """Return the number of runs that meet a filter."""
         condition, values = run_condition(wanted)
-        found: int = self._ask(f"SELECT COUNT(*) FROM run WHERE {condition}", values)[0][0]
+        found: int = self._ask(select("COUNT(*)", "run", condition), values)[0][0]
         return found
 
     def verdicts(self) -> dict[str, int]:
@@ -219,13 +220,15 @@ class Index:
         By time, and those of one folder in the order in which it recorded them.
         """
         condition, values = run_condition(wanted or Filter())
-        names = ", ".join(field.name for field in fields(RunRow))
-        found = self._ask(
-            f"SELECT {names}, {self._database.now} FROM run"
-            f" JOIN ({_PLACES}) AS places ON placed = id WHERE {condition}"
-            f" ORDER BY place DESC, recorded DESC {_limit(limit, skip)}",
-            values,
+        question = select(
+            (*_names(RunRow), self._database.now),
+            f"run JOIN ({_PLACES}) AS places ON placed = id",
+            condition,
+            order="place DESC, recorded DESC",
+            limit=limit,
+            skip=skip,
         )
+        found = self._ask(question, values)
         rows = [_checked(RunRow(*row)) for *row, _ in found]
         now = max((row[-1] for row in found), default=0.0) + _CLOCKS_SECONDS
         beyond = moment(datetime.fromtimestamp(now, UTC))
@@ -244,12 +247,13 @@ class Index:
     def trials(self, wanted: Filter | None = None) -> list[IndexedTrial]:
         """Return the trials that meet a filter, by run from the oldest on, then by number."""
         condition, values = trial_condition(wanted or Filter())
-        names = ", ".join(f"trial.{field.name}" for field in fields(TrialRow))
-        found = self._ask(
-            f"SELECT {names} FROM trial JOIN run ON run.id = trial.run WHERE {condition}"
-            " ORDER BY trial.number",
-            values,
+        question = select(
+            (f"trial.{name}" for name in _names(TrialRow)),
+            "trial JOIN run ON run.id = trial.run",
+            condition,
+            order="trial.number",
         )
+        found = self._ask(question, values)
         runs = {one.run.id: one for one in reversed(self.runs(wanted))}
         place = {run: number for number, run in enumerate(runs)}
         rows = sorted(map(_trial, found), key=lambda row: place[row.run])
@@ -273,13 +277,11 @@ class Index:
         """Return the rows of a few runs, or of all between the first and the last of many."""
         if not ids:
             return []
-        names = ", ".join(field.name for field in fields(kind))
         condition, values = "run BETWEEN :low AND :high", {"low": min(ids), "high": max(ids)}
         if len(ids) <= _FEW:  # they may lie far apart
             values = {f"run{number}": one for number, one in enumerate(ids)}
             condition = f"run IN ({', '.join(f':{key}' for key in values)})"
-        question = f"SELECT {names} FROM {table} WHERE {condition} ORDER BY 1, 2"
-        found = self._ask(question, values)
+        found = self._ask(select(_names(kind), table, condition, order="1, 2"), values)
         return [kind(*row) for row in found]
 
     def _stamps(self, question: str) -> Stamps:
@@ -303,26 +305,26 @@ class Index:
 
 
 def _version(connection: "Connection") -> int | None:
-    from sqlalchemy import inspect, select
+    from sqlalchemy import inspect
 
     from labctl.index.tables import VERSION
 
     if not inspect(connection).has_table(VERSION.name):
         return None
-    found: int | None = connection.execute(select(VERSION.c.version)).scalar()
+    found: int | None = connection.execute(VERSION.select()).scalar()
     return found
 
 
 def _make_tables(connection: "Connection") -> None:
     """Make empty tables; those of any other version go."""
-    from sqlalchemy import inspect
+    from sqlalchemy import MetaData, Table, inspect
 
     from labctl.index.tables import METADATA, VERSION
 
     there = inspect(connection).get_table_names()
     for name in (*reversed(TABLES), VERSION.name):
         if name in there:
-            connection.exec_driver_sql(f"DROP TABLE {name}")
+            Table(name, MetaData()).drop(connection)
     METADATA.create_all(connection)
     connection.execute(VERSION.insert().values(version=SCHEMA_VERSION))
 
@@ -352,6 +354,10 @@ def _delete_probes(connection: "Connection", files: Sequence[str]) -> None:
         table = TABLE["probe"]
         gone = [{"gone": file} for file in files]
         connection.execute(table.delete().where(table.c.file == bindparam("gone")), gone)
+
+
+def _names(row: type[Row]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(row))
 
 
 def _values(row: Row) -> dict[str, object]:
@@ -407,7 +413,3 @@ def _checked(row: CheckedT) -> CheckedT:
 def _damage(table: str) -> DamagedDatabase:
     hint = "labctl makes it again from the run directories"
     return DamagedDatabase(f"the index of runs has a damaged row in {table}", hint=hint)
-
-
-def _limit(limit: int | None, skip: int) -> str:
-    return "" if limit is None else f"LIMIT {int(limit)} OFFSET {int(skip)}"
