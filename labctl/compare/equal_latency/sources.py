@@ -114,7 +114,7 @@ def _newest_evaluation(runs: Path) -> Evaluation:
             return _evaluation(directory)
     raise ConfigError(
         f"no graded evaluation in {runs}",
-        hint="make one: `labctl eval RECIPE`; published figures alone: `labctl latency-match"
+        hint="make one: `labctl run RECIPE`; published figures alone: `labctl latency-match"
         " --references all`",
     )
 
