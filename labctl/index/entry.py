@@ -4,13 +4,14 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 
 from labctl.errors import Blame
+from labctl.figures.trials import token_time
 from labctl.index.rows import Entry, ModelRow, RunRow, TrialRow, moment, verdict_of
 from labctl.records.board import Execution
 from labctl.records.evaluation import EvaluationEnd, EvaluationRecord
 from labctl.records.run import Annotations, ArtifactIdentity, Origin, RunEnd, RunRecord
 from labctl.records.serving import ServingRecord
 from labctl.records.trial import ModelIdentity, TrialRecord, TrialState
-from labctl.results.summary import estimate_of, good_trials, token_time
+from labctl.results.summary import estimate_of, good_trials
 
 #: The first part of a run id: ``<UTC time>-<recipe>-<short id>``.
 _TIME = "%Y%m%dT%H%M%SZ"

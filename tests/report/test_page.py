@@ -22,9 +22,12 @@ from labctl.compare.sides import run_sides
 from labctl.compare.verdicts import compare
 from labctl.config.recipe import Recipe
 from labctl.errors import ConfigError
+from labctl.figures import figure as declaration
+from labctl.figures import trials
 from labctl.records.board import Execution
 from labctl.records.run import Annotations, Origin
 from labctl.records.trial import Check, Failure, TrialBound, TrialState
+from labctl.report import result_tables
 from labctl.report.figures.measured import MeasuredRun
 from labctl.report.page import chinese
 from labctl.report.page.build import build_report
@@ -403,7 +406,8 @@ def test_every_text_has_its_chinese() -> None:
     """Of the code and of the page; and none is left over."""
     used: set[str] = set()
     match = Path(equal_latency.__file__).parent
-    for file in (*PAGE.glob("*.py"), *match.glob("*.py")):
+    tables = [Path(result_tables.__file__), Path(declaration.__file__), Path(trials.__file__)]
+    for file in (*PAGE.glob("*.py"), *match.glob("*.py"), *tables):
         nodes = list(ast.walk(ast.parse(file.read_text())))
         texts = [node.value for node in nodes if isinstance(node, ast.Constant)]
         if not file.stem.startswith("chinese"):
@@ -413,6 +417,8 @@ def test_every_text_has_its_chinese() -> None:
             if isinstance(node, ast.Call) and called in ("words", "sentence"):
                 key = node.args[0]
                 assert not isinstance(key, ast.Constant) or key.value in chinese.CHINESE, key.value
+    shown = {text for one in trials.FIGURES if one.place for text in (one.title, one.tip)}
+    assert shown - {""} <= chinese.CHINESE.keys()
     template = (PAGE / "report.html.j2").read_text()
     named = {match[2] for match in re.finditer(r"""_\((["'])(.*?)\1[,)]""", template)}
     assert named <= chinese.CHINESE.keys()

@@ -5,18 +5,12 @@ import json
 from collections.abc import Iterator
 
 from labctl.errors import printable_line
+from labctl.figures.trials import FIGURES
 from labctl.report.ci.cases import Outcome, Suite
 
-#: OpenMetrics 1.0: the name of a metric with a unit ends with it.
-_METRICS = {
-    "token_seconds": ("seconds", "Median over the trials of the mean time of a token."),
-    "ttft_seconds": ("seconds", "Median time from the program's start to its first token."),
-    "tokens_per_second": (None, "Generated tokens in a second."),
-    "prefill_tokens_per_second": (None, "Tokens of the prompt in a second."),
-    "token_joules": ("joules", "Energy of a generated token."),
-    "peak_memory_bytes": ("bytes", "Greatest resident set of a trial."),
-    "head_over_last_good": (None, "Time of head over that of the last good build."),
-}
+#: OpenMetrics 1.0 has base units, and the name of a metric with a unit ends with it: unit of a
+#: figure -> that of its metric, and its size.
+_BASE = {"ns": ("seconds", 1e-9), "bytes": ("bytes", 1.0)}
 _SEVERITIES = {Outcome.FAILED: "major", Outcome.ERROR: "critical", Outcome.SKIPPED: "info"}
 
 
@@ -29,18 +23,26 @@ def open_metrics(suite: Suite) -> str:
 
 
 def _metric_lines(suite: Suite) -> Iterator[str]:
-    for name, (unit, text) in _METRICS.items():
-        having = [case for case in suite.cases if name in case.figures]
-        if not having:
-            continue
-        metric = f"labctl_{name}"
-        yield f"# TYPE {metric} gauge"
-        if unit:
-            yield f"# UNIT {metric} {unit}"
-        yield f"# HELP {metric} {text}"
-        for case in having:
-            labels = ",".join(f'{key}="{_label(value)}"' for key, value in case.labels.items())
-            yield f"{metric}{{{labels}}} {case.figures[name]:.4g}"
+    for figure in FIGURES:
+        yield from _family(suite, figure.name, figure.unit, figure.tip or figure.title)
+    text = "Time of head over that of the last good build."
+    yield from _family(suite, "head_over_last_good", "number", text)
+
+
+def _family(suite: Suite, key: str, of: str, text: str) -> Iterator[str]:
+    """Yield the lines of the metric of a figure, in the unit ``of``, if a case has it."""
+    having = [case for case in suite.cases if key in case.figures]
+    if not having:
+        return
+    unit, size = _BASE.get(of, ("", 1.0))
+    metric = f"labctl_{key}" if of != "ns" else f"labctl_{key.removesuffix('_ns')}_{unit}"
+    yield f"# TYPE {metric} gauge"
+    if metric.endswith(unit or "-"):
+        yield f"# UNIT {metric} {unit}"
+    yield f"# HELP {metric} {text}"
+    for case in having:
+        labels = ",".join(f'{label}="{_label(value)}"' for label, value in case.labels.items())
+        yield f"{metric}{{{labels}}} {case.figures[key] * size:.4g}"
 
 
 def _label(value: str) -> str:
