@@ -138,7 +138,7 @@ class BoardAgent:
             on_retry=lost,
         )
         try:
-            return Started.model_validate({**answer, "directory": spec.directory})
+            return Started.model_validate({**answer, "directory": spec.directory}, extra="ignore")
         except ValidationError as error:
             raise self._not_understood("run", answer) from error
 
@@ -322,7 +322,7 @@ class BoardAgent:
         if answer.get("state") == "rebooted":
             raise self._restarted()
         try:
-            return JobProgress.model_validate(answer)
+            return JobProgress.model_validate(answer, extra="ignore")
         except ValidationError as error:
             raise self._not_understood(command, answer) from error
 
@@ -356,7 +356,7 @@ class BoardAgent:
         if answer is None or result.exit_status not in statuses:
             raise self._unanswered(result, command, what)
         if ended := answer.get("survivors"):
-            self.on_survivors([Survivor.model_validate(one) for one in ended])
+            self.on_survivors([Survivor.model_validate(one, extra="ignore") for one in ended])
         return answer
 
     def _unanswered(self, result: CommandResult, command: str, what: str) -> LabctlError:

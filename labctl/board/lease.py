@@ -39,12 +39,6 @@ INCOMING = "incoming"
 _TIMEOUT_SECONDS = 60.0
 #: Statuses of an agent that did not execute the program; see its ``failure.h``.
 _REFUSALS = (2, 71, 75, 76)
-#: For agents before version 5, which have no ``guard``: the same check, in the same shell, but
-#: without a lock. A change that begins in between is not excluded.
-_UNLOCKED = """\
-now=$(sed -n 's/.*"epoch": *\\([0-9][0-9]*\\).*/\\1/p' {lease} 2>/dev/null)
-[ "${{now:-0}}" -le {epoch} ] || exit 75
-"""
 
 
 @dataclass
@@ -59,8 +53,6 @@ class Fence:
     workdir: str
     agent: str | None = None
     epoch: int = 0
-    #: The agent is older than version 5.
-    is_old: bool = False
 
     @property
     def lease(self) -> str:
@@ -80,8 +72,6 @@ class Fence:
     def guarded(self, script: str, *, agent: str | None = None, epoch: int | None = None) -> str:
         """Return the command that runs a script unless a newer epoch is on the board."""
         number = self.epoch if epoch is None else epoch
-        if self.is_old:
-            return _UNLOCKED.format(lease=remote_words(self.lease), epoch=number) + script
         program = agent or self.agent
         assert program is not None, "nothing is changed on a board before it has an agent"
         fence = ("--lease", self.lease, "--epoch", str(number))
@@ -117,8 +107,6 @@ def refuse_stale(result: CommandResult, what: str) -> None:
     answer = last_object(result.text)
     if answer is not None and "error" in answer:
         raise refusal(str(answer["error"]), str(answer.get("message")), what)
-    if result.exit_status == 75 and not result.text.strip():  # the shell of an older agent
-        raise LeaseLost("another controller has taken the board")
 
 
 #: A controller gives signs of life while it waits for a board to become ready, and before and after
@@ -297,7 +285,7 @@ class BoardLease:
         options = ("--lease", self.path, "--epoch", str(lease.epoch), "--before", str(seen))
         jobs = ("--jobs", f"{self._workdir}/jobs", "--", json.dumps(asdict(lease)))
         take = remote_words(agent, "take", *options, *jobs)
-        # Remove leftovers of raw transfers of older epochs; an older agent's jobs need a folder.
+        # Remove leftovers of raw transfers of older epochs; the agent's jobs need a folder.
         workdir = remote_words(self._workdir)
         first = (
             f"cd {workdir} && umask 022 && {{ [ -d jobs ] || mkdir -p jobs; }} || exit 1\n"
@@ -312,7 +300,8 @@ class BoardLease:
         self._refuse_stale(result, what, lease)
         text = require(result, what).text
         taken = last_object(text.partition("\n")[0]) or {}
-        self.survivors = tuple(map(Survivor.model_validate, taken.get("survivors", ())))
+        ended = taken.get("survivors", ())
+        self.survivors = tuple(Survivor.model_validate(one, extra="ignore") for one in ended)
         self.answers = sections(text)
         return lease
 

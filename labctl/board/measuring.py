@@ -199,7 +199,7 @@ class Measuring:
 
     def _understood(self, answer: type[_Answer], output: bytes) -> _Answer:
         try:
-            return answer.of_json(output)
+            return answer.of_json(output, extra="ignore")
         except ValueError as error:
             raise OutputNotUnderstood(
                 f"{self._transport.label}: the agent's answer cannot be understood",

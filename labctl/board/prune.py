@@ -26,8 +26,6 @@ _BROUGHT_SECONDS = 24 * 3600
 #: Younger content may belong to a slow transfer or to a job that is about to start.
 _UNDER_WAY_SECONDS = 3600
 
-#: Version of the agent that has ``guard`` and ``take``.
-_FIRST_VERSION = 5
 #: Names go through printf: mksh's echo makes lines of backslashes in them.
 _SCRIPT = """\
 section clock; date +%s
@@ -52,12 +50,6 @@ cd store 2>/dev/null && for file in * .part-*; do
 done
 :
 """
-
-
-def knows_leases(transport: Transport, agent: str) -> bool:
-    """Return True if an agent that is on a board is of version 5 or later. Raises LinkError."""
-    said = transport.run(remote_words(agent, "version"), timeout=_TIMEOUT_SECONDS).text.split()
-    return len(said) == 2 and said[1].isdecimal() and int(said[1]) >= _FIRST_VERSION
 
 
 @dataclass(frozen=True)

@@ -299,7 +299,7 @@ def _small(
 
 def _manifest(path: Path, raw: bytes) -> BundleManifest:
     try:
-        return BundleManifest.model_validate_json(raw, strict=False)
+        return BundleManifest.model_validate_json(raw, strict=False, extra="ignore")
     except ValidationError as error:
         found = error.errors(include_url=False)[0]
         if found["loc"] == ("labctl_bundle",):

@@ -115,7 +115,7 @@ def _origins(bundle: Bundle, known: BundledRun) -> tuple[ModelOrigin, ...]:
     try:
         recipe = Recipe.model_validate(known.run.recipe_resolved)
         raw = bundle.read("models.json", most=form.MOST_MANIFEST_BYTES)
-        origins = ModelOrigins.model_validate_json(raw).models
+        origins = ModelOrigins.model_validate_json(raw, extra="ignore").models
         for origin in origins:
             ModelSource.model_validate_json(json.dumps(origin.source), strict=True)
     except ValidationError as error:

@@ -20,7 +20,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "plan",
         "Show what a recipe would do on a board, and how long it would take.",
     ),
-    "run": ("labctl.cli.run", "run", "Run a recipe on a board and print its timing table."),
+    "run": ("labctl.cli.run", "run", "Run a recipe and print its result."),
     "batch": (
         "labctl.cli.batch",
         "batch",
@@ -31,11 +31,6 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "queue",
         "List the jobs of the lab's queue, in the order in which they begin.",
     ),
-    "eval": (
-        "labctl.cli.eval",
-        "eval_",
-        "Ask models the questions of a recipe, and print how many answers are right.",
-    ),
     "grade": (
         "labctl.cli.grade",
         "grade",
@@ -45,7 +40,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "load-test": (
         "labctl.cli.load_test",
         "load_test",
-        "Load a model server, and measure requests, tokens and times.",
+        "Load a model server at an address, without a recipe.",
     ),
     "resume": ("labctl.cli.resume", "resume", "Resume an unfinished run."),
     "watch": ("labctl.cli.watch", "watch", "Show a run that another process drives."),

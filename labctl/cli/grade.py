@@ -6,7 +6,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from labctl.cli.complete import RUN
-from labctl.cli.eval import show_evaluation
+from labctl.cli.evaluation_view import show_evaluation
 from labctl.cli.lab import find_only_run
 from labctl.cli.output import json_option, output_console
 from labctl.cli.progress import ProgressView
@@ -71,7 +71,7 @@ def grade(
         found = document(directory.record(), end, table, disagreements=disagreements)
         click.echo(json.dumps(found, indent=2))
     else:
-        show_evaluation(run, as_json=False)
+        show_evaluation(run)
         if disagreements:
             answers = right_answers(kept_questions(run.path).questions)
             print_disagreements(output_console(), table, answers)

@@ -7,19 +7,15 @@ from typing import Any
 
 import click
 
-from labctl.cli.complete import RECIPE
-from labctl.cli.lab import connect_board, lab_or_own
-from labctl.cli.load_test_view import chosen_format, tell_load_test
-from labctl.cli.output import json_option, output_option
+from labctl.cli.lab import lab_or_own
+from labctl.cli.load_test_view import check_load_test_format, shown_load, tell_load_test
+from labctl.cli.output import result_options
 from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
 from labctl.cli.run_view import RunView
-from labctl.config.recipe import find_recipe
 from labctl.config.yaml.document import Document
 from labctl.config.yaml.loader import Path as DocumentPath
 from labctl.config.yaml.loader import Value
-from labctl.errors import printable_line
-from labctl.evaluation.serving.load_test import LoadProgress
 from labctl.evaluation.serving.recipe import load_load_test
 from labctl.evaluation.serving.run import run_load_test
 from labctl.runs.observer import Observer
@@ -86,11 +82,16 @@ _KEYS: dict[str, DocumentPath] = {
 
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
     options = (
-        click.option("--url", metavar="URL", help="Address of the server: http://127.0.0.1:8080."),
+        click.option(
+            "--url",
+            metavar="URL",
+            required=True,
+            help="Address of the server: http://127.0.0.1:8080.",
+        ),
         click.option(
             "--api",
             type=click.Choice(_APIS),
-            help="API of the server. Default without a recipe: openai-chat.",
+            help="API of the server. Default: openai-chat.",
         ),
         click.option(
             "--served-name",
@@ -165,98 +166,61 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @click.command(
-    epilog="Examples: labctl load-test --url http://127.0.0.1:8080 --concurrency 1,2,4,8;"
-    " labctl load-test recipes/serving.yaml --rate 0.5,1 --ttft 2s"
+    epilog="Example: labctl load-test --url http://127.0.0.1:8080 --concurrency 1,2,4,8"
 )
-@click.argument("recipe", required=False, shell_complete=RECIPE)
 @_options
 @click.option(
     "--set",
     "set_values",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Change a key of the recipe; repeatable.",
+    help="Set a key of a load test's recipe, such as timeout=60s; repeatable.",
 )
-@click.option("--wide", is_flag=True, help="Print all columns, and the lengths.")
-@json_option("Print loads, figures, gates and notes as JSON; times in ns.")
-@output_option
+@result_options
 @click.pass_obj
 def load_test(
     invocation: Invocation,
     /,
     *,
-    recipe: str | None,
     set_values: tuple[str, ...],
-    wide: bool,
-    as_json: bool,
+    result_format: str,
     output: Path | None,
     **options: Value,
 ) -> int:
-    """Load a model server, and measure requests, tokens and times.
+    """Load a model server at an address, without a recipe.
 
-    RECIPE is a file, or the name of a recipe; the options change its keys, or define a test without
-    one. Rates and times are defined as in vLLM's `bench serve` and GuideLLM; in an open loop, times
-    begin at the planned time of the request. Results are kept in the lab's runs/; `-o` writes .csv,
-    .json or .txt. Exit status 0: measured, all gates met; 1: a gate was missed, or there was no
-    answer; 3: the server was lost. Ctrl-C keeps the results so far.
+    Measures requests, tokens and times. Rates and times are defined as in vLLM's `bench serve` and
+    GuideLLM; in an open loop, times begin at the planned time of the request. Results are kept in
+    the lab's runs/; `-o` writes .csv, .json or .txt. Exit status 0: measured, all gates met; 1:
+    there was no answer; 3: the server was lost. Ctrl-C keeps the results so far.
+
+    For a server that labctl starts, gates and other kept settings, write a recipe: `labctl run
+    serving`.
     """
-    form = chosen_format(output, as_json=as_json)
-    if wide and form != "table":
-        raise click.UsageError(f"--wide is for the table; {form} has everything anyway")
+    check_load_test_format(result_format)
     lab = lab_or_own(invocation)
-    if recipe is not None and recipe.startswith(("http://", "https://")):
-        raise click.UsageError(f"an address is not a recipe: --url {printable_line(recipe)}")
-    if recipe is None and options.get("url") is None:
-        raise click.UsageError("name the server, --url http://HOST:PORT, or a recipe")
-    document = _document(recipe, lab.root, options)
-    test = load_load_test(document, set_values)
+    test = load_load_test(_document(options), set_values)
     with ProgressView() as view:
-        outcome = run_load_test(
-            test, lab, Observer(RunView(view).show), _shown(view), connect_board
-        )
-    tell_load_test(outcome, form, output, wide=wide)
-    return outcome.exit_status
+        shown = Observer(RunView(view).show)
+        outcome = run_load_test(test, lab, shown, shown_load(view))
+    return tell_load_test(outcome, result_format, output)
 
 
-def _document(recipe: str | None, root: Path, options: dict[str, Value]) -> Document:
-    """Return the recipe as a document, changed or made by the options."""
-    if recipe is None:
-        document = Document.parse("{}", _ORIGIN)
-        document.text = ""  # the options have no text of their own
-        model: Value = {"declared": {"name": options["served_name"] or "the served model"}}
-        plain: dict[str, Value] = {
-            "name": _PLAIN_NAME,
-            "models": {"model": model},
-            "endpoint": {"model": "model", "api": "openai-chat"},
-        }
-        for key, keys in plain.items():
-            document.override((key,), keys, _ORIGIN)
-    else:
-        document = Document.read(find_recipe(recipe, root))
+def _document(options: dict[str, Value]) -> Document:
+    """Return the recipe that the options are."""
+    document = Document.parse("{}", _ORIGIN)
+    document.text = ""  # the options have no text of their own
+    model: Value = {"declared": {"name": options["served_name"] or "the served model"}}
+    plain: dict[str, Value] = {
+        "name": _PLAIN_NAME,
+        "models": {"model": model},
+        "endpoint": {"model": "model", "api": "openai-chat"},
+    }
+    for key, keys in plain.items():
+        document.override((key,), keys, _ORIGIN)
     for name, value in options.items():
         if value is not None:
             flag = "rate" if name == "rates" else name.replace("_", "-")
             given = str(Path(str(value)).absolute()) if name == "dataset" else value
             document.override(_KEYS[name], given, f"--{flag}")
     return document
-
-
-def _shown(view: ProgressView) -> Callable[[LoadProgress], None]:
-    """Return a function that shows the progress of each load."""
-    steps: dict[str, Any] = {}
-
-    def show(progress: LoadProgress) -> None:
-        if progress.stage not in steps:
-            for step in steps.values():
-                step.abandon()
-            steps.clear()
-            steps[progress.stage] = view.open(progress.stage)
-        step = steps[progress.stage]
-        if progress.requests is not None:
-            remark = "warming up" if progress.is_warming_up else ""
-            step.update(progress.ended, progress.requests, remark, unit="requests")
-        elif progress.duration_s is not None:
-            left = max(0.0, progress.duration_s - progress.elapsed_s)
-            step.clock(progress.elapsed_s, left, f"{progress.ended} answers")
-
-    return show

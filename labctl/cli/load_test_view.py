@@ -1,42 +1,87 @@
-"""Load tests as commands print them: the table, other formats, the facts."""
+"""Load tests as commands print them: the plan, progress, the table, other formats, the facts."""
 
+import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from labctl.cli.output import TABLES, lead_nowhere, note, output_console, write_result
-from labctl.errors import ConfigError
+from labctl.cli.progress import ProgressView, Step
 from labctl.runs.record.directory import RunDirectory
+from labctl.units import duration
 
 if TYPE_CHECKING:
+    from labctl.evaluation.serving.load_test import LoadProgress
+    from labctl.evaluation.serving.recipe import LoadTestRecipe
     from labctl.evaluation.serving.run import LoadTestOutcome
 
-#: End of a file's name -> format.
-_FORMATS = {"": "table", ".txt": "table", ".csv": "csv", ".json": "json"}
 
-
-def chosen_format(output: Path | None, *, as_json: bool) -> str:
-    """Return the format given by the options and the file's name. Raises ConfigError."""
-    if as_json or output is None:
-        return "json" if as_json else "table"
-    form = _FORMATS.get(output.suffix.lower())
-    if form is None:
-        raise ConfigError(
-            f"a load test cannot be written as {output.name}: unknown file type {output.suffix}",
-            hint="name it .csv, .json or .txt",
+def check_load_test_format(result_format: str) -> None:
+    """Raise UsageError for a format that a load test does not have."""
+    if result_format not in (*TABLES, "json", "csv"):
+        raise click.UsageError(
+            "a load test is printed as a table, as csv or as json; `labctl report` writes .html,"
+            " .md, .pdf, .svg or .png"
         )
-    return form
 
 
-def tell_load_test(
-    outcome: "LoadTestOutcome", form: str, output: Path | None, *, wide: bool
-) -> None:
-    """Print or write the results of a load test. Raises its error, and HostError."""
+def shown_load(view: ProgressView) -> "Callable[[LoadProgress], None]":
+    """Return a function that shows the progress of each load."""
+    steps: dict[str, Step] = {}
+
+    def show(progress: "LoadProgress") -> None:
+        if progress.stage not in steps:
+            for step in steps.values():
+                step.abandon()
+            steps.clear()
+            steps[progress.stage] = view.open(progress.stage)
+        step = steps[progress.stage]
+        if progress.requests is not None:
+            remark = "warming up" if progress.is_warming_up else ""
+            step.update(progress.ended, progress.requests, remark, unit="requests")
+        elif progress.duration_s is not None:
+            left = max(0.0, progress.duration_s - progress.elapsed_s)
+            step.clock(progress.elapsed_s, left, f"{progress.ended} answers")
+
+    return show
+
+
+def show_load_plan(recipe: "LoadTestRecipe", *, as_json: bool) -> None:
+    """Print the loads of a load test; contact no server."""
+    from labctl.evaluation.serving.preview import load_plan
+
+    plan = load_plan(recipe)
+    if as_json:
+        click.echo(json.dumps(plan.document(), indent=2))
+        return
+    from labctl.report.details import plain, print_lines, print_table
+
+    console = output_console()
+    console.print(f"[bold]{plain(recipe.name)}[/] on {plain(plan.server)}", highlight=False)
+    rows = [
+        (
+            one.name,
+            str(one.warm_up),
+            "-" if one.requests is None else str(one.requests),
+            duration(None if one.duration_s is None else one.duration_s * 1e9),
+        )
+        for one in plan.loads
+    ]
+    print_table(console, ("load", ">warm-up", ">requests", ">sent for"), rows)
+    print_lines(console, map(plain, plan.notes))
+
+
+def tell_load_test(outcome: "LoadTestOutcome", result_format: str, output: Path | None) -> int:
+    """Print or write the results of a load test; return its exit status.
+
+    Raises its error, and HostError.
+    """
     try:
-        _print(outcome.directory, form, output, wide=wide)
-        if form == "table" and output is None:
+        show_load_test(outcome.directory, result_format, output)
+        if result_format in TABLES and output is None:
             click.echo(f"run directory: {outcome.directory.path}")
         sys.stdout.flush()
     except BrokenPipeError:
@@ -45,20 +90,11 @@ def tell_load_test(
         note("interrupted; the results so far are kept")
     if outcome.error is not None:
         raise outcome.error
+    return outcome.exit_status
 
 
-def report_load_test(run: RunDirectory, result_format: str, output: Path | None) -> None:
-    """Print or write the results of a load test, as ``labctl report`` does.
-
-    Raises UsageError for formats that a load test does not have.
-    """
-    if result_format not in (*TABLES, "json", "csv"):
-        raise click.UsageError("a load test is printed as a table, as csv or as json")
-    form = "table" if result_format in TABLES else result_format
-    _print(run, form, output, wide=result_format == "wide")
-
-
-def _print(run: RunDirectory, form: str, output: Path | None, *, wide: bool) -> None:
+def show_load_test(run: RunDirectory, result_format: str, output: Path | None) -> None:
+    """Print or write the results of a load test, in a format that was checked."""
     from labctl.evaluation.serving.directory import LoadTestDirectory
     from labctl.evaluation.serving.results import results_of
     from labctl.report.serving import load_test_text, print_load_test
@@ -66,15 +102,17 @@ def _print(run: RunDirectory, form: str, output: Path | None, *, wide: bool) -> 
     directory = LoadTestDirectory(run.path)
     results, end = results_of(directory), directory.end()
     gates = end.gates if end else ()
-    if form == "table" and output is None:
+    if result_format in TABLES and output is None:
+        wide = result_format == "wide"
         print_load_test(output_console(), results, gates, end, wide=wide)
     else:
+        form = "table" if result_format in TABLES else result_format
         write_result(load_test_text(form, results, gates, end), output)
 
 
 def facts_of_load_test(run: RunDirectory, *, as_json: bool) -> None:
     """Print the record of a load test, one line for each fact."""
-    from labctl.cli.eval import print_facts
+    from labctl.cli.evaluation_view import print_facts
 
     record = run.serving().model_dump(mode="json", exclude_none=True)
     print_facts(run, "serving", record, as_json=as_json)

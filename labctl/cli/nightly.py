@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     " alarm until it is faster again, or slower by another `find`.",
 )
 @click.option("--reason", metavar="TEXT", help="With --accept: why, for those who read the page.")
+@click.option("--unaccept", metavar="ROW", help="Take back --accept ROW, and end.")
 @click.option(
     "--untrusted",
     is_flag=True,
@@ -63,6 +64,7 @@ def nightly(
     new: bool,
     accept: str | None,
     reason: str | None,
+    unaccept: str | None,
     untrusted: bool,
     as_json: bool,
     ci: CiOutput,
@@ -83,10 +85,11 @@ def nightly(
     ci.check_cases_only()
     if reason is not None and accept is None:
         raise click.UsageError("--reason says why a slowdown is accepted: give --accept ROW")
-    if accept is not None and (dry_run or detach or new):
-        raise click.UsageError("--accept runs no night: give it alone, with --reason")
-    if accept is not None:
-        return _accept(invocation, plan, accept, reason, as_json=as_json)
+    row = unaccept if accept is None else accept
+    if row is not None:
+        if dry_run or detach or new or (accept is not None and unaccept is not None):
+            raise click.UsageError("--accept and --unaccept run no night: give one of them alone")
+        return _accept(invocation, plan, row, reason, takes_back=accept is None, as_json=as_json)
     name = plan.stem
 
     def suite_of_error(error: LabctlError | None) -> "Suite":
@@ -126,19 +129,28 @@ def nightly(
 
 
 def _accept(
-    invocation: Invocation, plan: Path, row: str, reason: str | None, *, as_json: bool
+    invocation: Invocation,
+    plan: Path,
+    row: str,
+    reason: str | None,
+    *,
+    takes_back: bool,
+    as_json: bool,
 ) -> int:
-    """Accept the slowdown of a row, and show what is accepted of it."""
-    from labctl.farm.nightly.acceptance import accept_slowdown, accepted_lines
+    """Accept the slowdown of a row, or take that back; show what was."""
+    from labctl.farm.nightly.acceptance import accept_slowdown, accepted_lines, unaccept_slowdown
     from labctl.farm.nightly.plan_file import read_plan
 
     lab = lab_of(invocation)
     asked, _ = read_plan(plan)
-    done = accept_slowdown(lab, asked.name, row, reason)
+    if takes_back:
+        done = unaccept_slowdown(lab, asked.name, row)
+    else:
+        done = accept_slowdown(lab, asked.name, row, reason)
     if as_json:
         click.echo(json.dumps([one.document() for one in done], indent=2))
     for line in [] if as_json else accepted_lines(done):
-        click.echo(printable_line(line))
+        click.echo(printable_line(f"no longer accepted: {line}" if takes_back else line))
     return ExitStatus.OK
 
 

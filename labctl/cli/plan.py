@@ -2,6 +2,7 @@
 
 import json
 from functools import partial
+from pathlib import Path
 
 import click
 from rich.console import Console
@@ -14,7 +15,11 @@ from labctl.cli.output import json_option, output_console
 from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
 from labctl.cli.run_view import RunView
+from labctl.cli.recipe_command import RecipeCommand, limit_option, refuse_foreign, with_limit
 from labctl.config.recipe import find_recipe
+from labctl.config.recipe_parts import recipe_kind
+from labctl.config.yaml.document import Document
+from labctl.evaluation.any_recipe import read_served
 from labctl.report.details import print_lines, print_table
 from labctl.runs.inputs.prepare import read_recipe
 from labctl.runs.observer import Observer
@@ -24,6 +29,8 @@ from labctl.units import duration
 
 
 @click.command(
+    cls=RecipeCommand,
+    only={"timing": ("board", "target", "memory", "ask"), "evaluation": ("limit",)},
     epilog="Examples: labctl plan recipes/q8_latency.yaml --board rk1;"
     " labctl plan q8_latency --target rk3568 --memory 4GB"
 )
@@ -47,6 +54,7 @@ from labctl.units import duration
     help="Change a key of the recipe; repeatable.",
 )
 @click.option("--ask", is_flag=True, help="Contact the board for its current facts.")
+@limit_option
 @json_option("Print the plan as JSON.")
 @click.argument("recipe", shell_complete=RECIPE)
 @click.pass_obj
@@ -58,6 +66,7 @@ def plan(
     target: str | None,
     memory: int | None,
     set_values: tuple[str, ...],
+    limit: int | None,
     ask: bool,
     as_json: bool,
 ) -> None:
@@ -69,12 +78,19 @@ def plan(
     model does not fit in memory. Without a prediction, the time of the last trial of the same kind
     is shown.
 
-    For an evaluation, shows the number of generations; contacts no server.
+    For an evaluation, shows the number of generations, for a load test the loads; contacts no
+    server.
 
     With --target, plans for a board that does not exist yet: cores and rates are those expected of
     the target, and of --memory its system's own use is taken off if the target says it. Such a
     plan is marked EXPECTED, not measured.
     """
+    root = lab_or_own(invocation).root
+    document = Document.read(find_recipe(recipe, root))
+    refuse_foreign(kind := recipe_kind(document))
+    if kind != "timing":
+        _plan_served(invocation, document, with_limit(set_values, limit), as_json=as_json)
+        return
     if (memory is None) != (target is None):
         raise click.UsageError("--target and --memory belong together")
     if memory == 0:
@@ -82,12 +98,10 @@ def plan(
     if target is not None and memory is not None:
         if board is not None or ask:
             raise click.UsageError("--target is for a board that you do not have")
-        _plan_expected(invocation, recipe, (*set_values, f"target={target}"), memory, as_json)
-        return
-    if _plan_evaluation(invocation, recipe, set_values, as_json=as_json):
+        _plan_expected(root, document, (*set_values, f"target={target}"), memory, as_json)
         return
     lab, chosen = lab_and_board(invocation, board)
-    wanted = read_recipe(find_recipe(recipe, lab.root), set_values, lab_root=lab.root)
+    wanted = read_recipe(document, set_values, lab_root=lab.root)
     with ProgressView() as view:
         shown = RunView(view)
         request = RunRequest(wanted, chosen, lab)
@@ -96,28 +110,28 @@ def plan(
     _show(wanted.name, chosen.name, seen, as_json)
 
 
-def _plan_evaluation(
-    invocation: Invocation, recipe: str, set_values: tuple[str, ...], *, as_json: bool
-) -> bool:
-    """Show the plan of an evaluation's recipe; return False for a recipe of another kind."""
-    from labctl.cli.eval import names_evaluation, read_evaluation, show_plan
+def _plan_served(
+    invocation: Invocation, document: Document, settings: tuple[str, ...], *, as_json: bool
+) -> None:
+    """Show the plan of an evaluation or a load test."""
+    from labctl.evaluation.recipe import EvaluationRecipe
 
     lab = lab_or_own(invocation)
-    if not names_evaluation(recipe, lab.root):
-        return False
-    show_plan(read_evaluation(recipe, lab.root, set_values), lab, as_json=as_json)
-    return True
+    recipe = read_served(document, settings, lab_root=lab.root)
+    if isinstance(recipe, EvaluationRecipe):
+        from labctl.cli.evaluation_view import show_plan
+
+        show_plan(recipe, lab, as_json=as_json)
+    else:
+        from labctl.cli.load_test_view import show_load_plan
+
+        show_load_plan(recipe, as_json=as_json)
 
 
 def _plan_expected(
-    invocation: Invocation,
-    recipe: str,
-    set_values: tuple[str, ...],
-    memory: int,
-    as_json: bool,
+    root: Path, document: Document, settings: tuple[str, ...], memory: int, as_json: bool
 ) -> None:
-    root = lab_or_own(invocation).root
-    wanted = read_recipe(find_recipe(recipe, root), set_values, lab_root=root)
+    wanted = read_recipe(document, settings, lab_root=root)
     with ProgressView() as view:
         shown = RunView(view)
         seen = preview_expected(wanted, root, memory, Observer(shown.show))

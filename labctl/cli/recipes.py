@@ -13,26 +13,16 @@ from labctl.cli.output import json_option, note, output_console, write_result
 from labctl.cli.root import Invocation
 from labctl.config.init_files import for_target
 from labctl.config.recipe import Recipe, find_recipe, known_recipes
-from labctl.config.recipe_parts import is_evaluation, is_load_test
 from labctl.config.target import load_target
-from labctl.config.yaml.document import Document, read_text
+from labctl.config.yaml.document import read_text
 from labctl.errors import ConfigError
-from labctl.evaluation.needs import (
-    AnyRecipe,
-    evaluation_needs,
-    kind_of,
-    load_test_needs,
-    recipe_document,
-)
-from labctl.evaluation.recipe import load_evaluation
-from labctl.evaluation.serving.recipe import load_load_test
+from labctl.evaluation.any_recipe import AnyRecipe, needs_of, read_any, recipe_document
 from labctl.files import host_reads, write_atomic
 from labctl.report.details import plain, print_fitting
-from labctl.runs.inputs.needs import Need, recipe_needs
-from labctl.runs.inputs.prepare import read_recipe
+from labctl.runs.inputs.needs import Need
 
 #: In place of an engine.
-_INSTEAD = {"evaluation": "questions (labctl eval)", "load-test": "load (labctl load-test)"}
+_INSTEAD = {"evaluation": "none: an evaluation", "load-test": "none: a load test"}
 
 
 @click.group(epilog="Example: labctl recipes copy q8_latency recipes/mine.yaml")
@@ -67,7 +57,7 @@ def list_command(invocation: Invocation, *, as_json: bool) -> None:
         if isinstance(recipe, Recipe):
             kind = (recipe.target, _engine(recipe))
         else:
-            kind = ("-", _INSTEAD[kind_of(recipe)])
+            kind = ("-", _INSTEAD[recipe.kind])
         cells = (name, origin, *kind, _short(needs))
         table.add_row(*map(plain, cells))
     if as_json:
@@ -123,15 +113,8 @@ def copy(invocation: Invocation, recipe: str, file: Path | None, target: str | N
 
 
 def _read(path: Path, lab_root: Path) -> tuple[AnyRecipe, list[Need]]:
-    document = Document.read(path)
-    if is_load_test(document):
-        loaded = load_load_test(document)
-        return loaded, load_test_needs(loaded, lab_root)
-    if is_evaluation(document):
-        asked = load_evaluation(document, lab_root=lab_root)
-        return asked, evaluation_needs(asked, lab_root)
-    recipe = read_recipe(document, lab_root=lab_root)
-    return recipe, recipe_needs(recipe, lab_root)
+    recipe = read_any(path, lab_root=lab_root)
+    return recipe, needs_of(recipe, lab_root)
 
 
 def _engine(recipe: Recipe) -> str:

@@ -7,7 +7,7 @@ import click
 
 from labctl.cli.ci_output import CiOutput, ci_options
 from labctl.cli.complete import COMPARED, PICTURE, REFERENCE
-from labctl.cli.lab import find_runs, runs_folder
+from labctl.cli.lab import find_runs
 from labctl.cli.output import (
     CI_FORMATS,
     PAGE,
@@ -19,9 +19,7 @@ from labctl.cli.output import (
     write_page,
 )
 from labctl.cli.root import Invocation
-from labctl.cli.runs import LIMIT, print_runs
 from labctl.errors import ConfigError
-from labctl.index.filters import Filter
 from labctl.runs.record.directory import RunDirectory
 
 
@@ -47,7 +45,6 @@ from labctl.runs.record.directory import RunDirectory
     shell_complete=REFERENCE,
     help="Published figures of references.yaml to show; default: those named by the recipe.",
 )
-@click.option("--list", "list_all", is_flag=True, help="The same as `labctl runs`.")
 @result_options
 @ci_options
 @click.pass_obj
@@ -59,7 +56,6 @@ def report(
     language: str | None,
     figure: str | None,
     references: str | None,
-    list_all: bool,
     result_format: str,
     output: Path | None,
     ci: CiOutput,
@@ -74,18 +70,6 @@ def report(
     """
     names = names or ("latest",)
     _check_options(form, language, figure, result_format, output)
-    runs = runs_folder(invocation, names[0])
-    if list_all:
-        if output or form == "experiment" or result_format not in (*TABLES, "json"):
-            raise click.UsageError("--list is printed like `labctl runs`, or with --json")
-        print_runs(
-            runs,
-            Filter(),
-            limit=LIMIT,
-            wide=result_format == "wide",
-            as_json=result_format == "json",
-        )
-        return
     directories = [found for name in names for found in find_runs(invocation, name)]
     others = [one for one in directories if one.is_evaluation or one.is_load_test]
     if others and (form == "experiment" or ci.files or ci.strict):
@@ -133,16 +117,17 @@ def _print_other(directory: RunDirectory, result_format: str, output: Path | Non
     if result_format == PAGE:
         return False
     if directory.is_load_test:
-        from labctl.cli.load_test_view import report_load_test
+        from labctl.cli.load_test_view import check_load_test_format, show_load_test
 
-        report_load_test(directory, result_format, output)
+        check_load_test_format(result_format)
+        show_load_test(directory, result_format, output)
         return True
     if not directory.is_evaluation:
         return False
-    from labctl.cli.eval import check_format, show_evaluation
+    from labctl.cli.evaluation_view import check_evaluation_format, show_evaluation
 
-    as_json = check_format(result_format, output)
-    show_evaluation(directory, as_json=as_json, wide=result_format == "wide")
+    check_evaluation_format(result_format, output)
+    show_evaluation(directory, result_format)
     return True
 
 

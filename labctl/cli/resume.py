@@ -10,6 +10,7 @@ from labctl.cli.complete import BOARD, UNFINISHED
 from labctl.cli.lab import connect_board, lab_and_board, lab_or_own, runs_folder
 from labctl.cli.output import result_options, tell
 from labctl.cli.progress import ProgressView
+from labctl.cli.recipe_command import RecipeCommand, refuse_foreign
 from labctl.cli.root import Invocation
 from labctl.cli.run import comparing_with
 from labctl.cli.run_view import RunView
@@ -24,7 +25,11 @@ from labctl.state.events import this_user
 from labctl.state.state import lab_state
 
 
-@click.command(epilog="Example: labctl resume latest")
+@click.command(
+    cls=RecipeCommand,
+    only={"timing": ("board", "junit", "written", "strict")},
+    epilog="Example: labctl resume latest",
+)
 @click.option(
     "--board", "-b", shell_complete=BOARD, help="Another, equal board; default: the run's own."
 )
@@ -43,12 +48,11 @@ def resume(
 ) -> int:
     """Resume an unfinished run.
 
-    RUN is a run of `labctl run` or `labctl eval`: its id, the start or end of one, or `latest`;
-    default: the only unfinished run. If there are several, they are listed. Works after Ctrl-C, a
-        kill, a lost link or a restart of the board: finished trials stay, a job that still runs or
-        has ended on the board is taken over, and the other trials follow. Refused if programs,
-        models,
-    prompt, files or board have changed. With --board the run moves to another board of the same
+    RUN is a timing run or an evaluation: its id, the start or end of one, or `latest`; default: the
+    only unfinished run. If there are several, they are listed. Works after Ctrl-C, a kill, a lost
+    link or a restart of the board: finished trials and answers stay, a job that still runs or has
+    ended on the board is taken over, and the rest follows. Refused if programs, models, prompt,
+    files or board have changed. With --board the run moves to another board of the same
     kind, system and speed (by the probes of both); an incomplete round of repeats is measured again
     there, so that variants are compared on one board. Exit status as with `labctl run`.
     """
@@ -56,8 +60,7 @@ def resume(
     directory = find_run(runs, run) if run else find_unfinished(runs)
     directory.refuse_if_finished()  # even if its board is not in this lab
     if directory.is_evaluation:
-        if board is not None:
-            raise click.UsageError("--board: an evaluation continues where its recipe says")
+        refuse_foreign("evaluation")
         return _resume_evaluation(invocation, directory, result_format, output)
     lab, on = lab_and_board(invocation, board or last_board(directory))
     lab_state(lab).health.require_work(on.name, this_user())
@@ -79,11 +82,11 @@ def _resume_evaluation(
     invocation: Invocation, directory: RunDirectory, result_format: str, output: Path | None
 ) -> int:
     """Resume an evaluation; return its exit status."""
-    from labctl.cli.eval import check_format, tell_outcome
+    from labctl.cli.evaluation_view import check_evaluation_format, tell_evaluation
     from labctl.evaluation.run import resume_evaluation
 
-    as_json = check_format(result_format, output)
+    check_evaluation_format(result_format, output)
     with ProgressView() as view:
         shown = Observer(RunView(view).show)
         outcome = resume_evaluation(directory, lab_or_own(invocation), connect_board, shown)
-    return tell_outcome(outcome, as_json=as_json)
+    return tell_evaluation(outcome, result_format)

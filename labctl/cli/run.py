@@ -13,10 +13,13 @@ from labctl.cli.complete import BOARD, RECIPE
 from labctl.cli.lab import connect_board, lab_and_board, lab_of, lab_or_own
 from labctl.cli.output import note, result_options, tell
 from labctl.cli.progress import ProgressView
+from labctl.cli.recipe_command import RecipeCommand, limit_option, refuse_foreign, with_limit
 from labctl.cli.root import Invocation
 from labctl.cli.run_view import RunView
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe, find_recipe
+from labctl.config.recipe_parts import recipe_kind
+from labctl.config.yaml.document import Document
 from labctl.errors import ConfigError, LabctlError, LeaseLost
 from labctl.records.events import AnyEvent, Contact
 from labctl.records.run import GateRecord, RunRecord
@@ -35,7 +38,16 @@ if TYPE_CHECKING:
     from labctl.cli.run_in_turn import Aside
 
 
-@click.command(epilog="Example: labctl run recipes/q8_latency.yaml --board rk1 --set tokens=8")
+@click.command(
+    cls=RecipeCommand,
+    only={
+        "board": ("board", "on", "no_wait", "detach", "priority"),
+        "timing": ("spares", "build", "untrusted", "junit", "written", "strict"),
+        "evaluation": ("limit",),
+    },
+    epilog="Examples: labctl run recipes/q8_latency.yaml --board rk1 --set tokens=8;"
+    " labctl run arithmetic --limit 10",
+)
 @click.option(
     "--board",
     "-b",
@@ -79,6 +91,7 @@ if TYPE_CHECKING:
     default=0,
     help="Priority in the queue; the highest comes first. Default: 0.",
 )
+@limit_option
 @result_options
 @ci_options
 @click.argument("recipe", shell_complete=RECIPE)
@@ -96,17 +109,21 @@ def run(
     no_wait: bool,
     detach: bool,
     priority: int,
+    limit: int | None,
     result_format: str,
     output: Path | None,
     ci: CiOutput,
 ) -> int:
-    """Run a recipe on a board and print its timing table.
+    """Run a recipe and print its result.
 
-    RECIPE is a file, or the name of a recipe of the lab or of labctl. Deploys missing files; builds
-    only with --build. Writes raw logs and records to a new directory below the lab's runs/. Exit
-    status 0: every variant has a result and every gate is met; 1: a program failed or a gate was
-    missed; 3: host, link or board failed. Finished trials are kept, and `labctl resume` continues
-    the run, also after Ctrl-C or a kill. With --spare the run continues on another board if it is
+    RECIPE is a file, or the name of a recipe of the lab or of labctl. A timing recipe (it has an
+    `engine`) measures programs on a board; an evaluation (`dataset`) asks models questions; a load
+    test (`endpoint`) loads a server. A server that has a `url` needs no board. Deploys missing
+    files; builds only with --build. Writes raw logs and records to a new directory below the lab's
+    runs/. Exit status 0: there is a result for everything, and every gate is met; 1: a program
+    failed, a question was refused or a gate was missed; 3: host, link, board or server failed.
+    Finished trials and answers are kept, and `labctl resume` continues the run, also after Ctrl-C
+    or a kill; a load test keeps its results, and begins anew. With --spare the run continues on another board if it is
     equal: of the same kind, system and speed (by the probes of both).
 
     If the board is in use, waits in the lab's fair queue; see `labctl queue`.
@@ -126,10 +143,15 @@ def run(
                 hint="build first: labctl build --untrusted",
             )
         workspace = Workspace.of(Path(recipe), root, invocation.lab)
-        path = Path(recipe)
-    else:
-        path = find_recipe(recipe, root)
-    wanted = read_recipe(path, set_values, lab_root=root, workspace=workspace)
+    document = Document.read(find_recipe(recipe, root) if workspace is None else Path(recipe))
+    refuse_foreign(kind := recipe_kind(document))
+    if kind != "timing":
+        from labctl.cli.served_run import Turns, run_served
+
+        turns = Turns(board, on, waits=not no_wait, detach=detach, priority=priority)
+        settings = with_limit(set_values, limit)
+        return run_served(invocation, document, settings, turns, result_format, output)
+    wanted = read_recipe(document, set_values, lab_root=root, workspace=workspace)
     lab, pool = _boards(invocation, wanted, board, on, untrusted=untrusted)
     if detach:
         from labctl.cli.run_detached import submit

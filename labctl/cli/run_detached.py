@@ -12,12 +12,12 @@ from labctl.cli.output import note
 from labctl.config.lab import FILE_NAME, Board, LabFile
 from labctl.config.recipe import Recipe
 from labctl.errors import ConfigError, ExitStatus, HostError
+from labctl.evaluation.any_recipe import AnyRecipe, longest_seconds
 from labctl.farm.batch_plan import without_agent
 from labctl.farm.expected import expected_seconds
 from labctl.farm.run_content import RunContent
 from labctl.files import host_writes
 from labctl.runs.inputs.untrusted_recipe import check_board
-from labctl.runs.planning.time_limits import longest_seconds
 from labctl.state.job import NewJob, new_job_id
 from labctl.state.state import LabState, lab_state
 
@@ -26,7 +26,7 @@ _LOG = "worker.log"
 
 def submit(
     lab: LabFile,
-    recipe: Recipe,
+    recipe: AnyRecipe,
     pool: Sequence[Board],
     priority: int,
     *,
@@ -43,7 +43,7 @@ def submit(
                 f"board {board.name} is not in a {FILE_NAME}: the queue does not know it",
                 hint="add it: `labctl boards add NAME HOST:PORT`",
             )
-        if board.target != recipe.target:
+        if isinstance(recipe, Recipe) and board.target != recipe.target:
             raise ConfigError(
                 f"recipe {recipe.name} is for target {recipe.target}, board {board.name} is a"
                 f" {board.target}",
@@ -55,12 +55,12 @@ def submit(
         without_agent(lab, {board.name for board in pool})
     names, state, job_id = tuple(board.name for board in pool), lab_state(lab), new_job_id()
     expected = expected_seconds(lab, recipe, names, untrusted=untrusted)
-    if untrusted:
+    if untrusted and isinstance(recipe, Recipe):
         from labctl.farm.untrusted_run import discard_ended, take_files
 
         discard_ended(lab.root, state)
         recipe = take_files(recipe, lab.root, job_id)
-    found = RunContent.of(recipe, lab.root, untrusted=untrusted)
+    found = RunContent.of(recipe, lab.root, target=pool[0].target, untrusted=untrusted)
     if lab.lab.store is not None:
         from labctl.farm.queue_ledger import share_inputs
         from labctl.farm.store import lab_store

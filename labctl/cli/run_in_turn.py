@@ -5,11 +5,10 @@ from contextlib import AbstractContextManager, nullcontext
 
 from labctl.cli.output import note
 from labctl.config.lab import Board, LabFile
-from labctl.config.recipe import Recipe
 from labctl.errors import BoardBusy
+from labctl.evaluation.any_recipe import AnyRecipe, longest_seconds
 from labctl.farm.turn import Place, Turn
 from labctl.runs.board.claim import in_use_by
-from labctl.runs.planning.time_limits import longest_seconds
 from labctl.state.job import Job, NewJob
 from labctl.state.leases import StateLease, busy
 from labctl.state.state import lab_state
@@ -23,7 +22,7 @@ RunOn = Callable[[Board, Job | None, Aside], int]
 
 def run_in_turn(
     lab: LabFile,
-    recipe: Recipe,
+    recipe: AnyRecipe,
     pool: Sequence[Board],
     priority: int,
     run_on: RunOn,
@@ -56,7 +55,7 @@ def run_in_turn(
             f" job {job.id}; Ctrl-C leaves the queue"
         )
 
-    def expected() -> float:
+    def expected() -> float | None:
         from labctl.farm.expected import expected_seconds
 
         return expected_seconds(lab, recipe, tuple(names), untrusted=untrusted)

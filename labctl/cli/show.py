@@ -47,7 +47,7 @@ def show(invocation: Invocation, name: str, *, as_json: bool, allowed_signers: P
     trial = None if (Path(name) / "run.json").is_file() else _TRIAL.fullmatch(name)
     directory = find_only_run(invocation, trial["run"] if trial else name)
     if directory.is_evaluation and not trial:
-        from labctl.cli.eval import facts_of_evaluation
+        from labctl.cli.evaluation_view import facts_of_evaluation
 
         facts_of_evaluation(directory, as_json=as_json)
         return

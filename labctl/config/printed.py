@@ -1,7 +1,7 @@
 """Numbers and JSON values that programs and devices print."""
 
 import re
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, Field, GetCoreSchemaHandler, JsonValue, ValidationError
 from pydantic_core import CoreSchema, from_json
@@ -75,11 +75,21 @@ class FailFastModel(BaseModel):
         return schema
 
     @classmethod
-    def of_json(cls, raw: str | bytes, *, most_bytes: int = MOST_JSON_BYTES) -> Self:
-        """Return the model in a stranger's JSON. Raises ValueError, as :func:`read_json` does."""
+    def of_json(
+        cls,
+        raw: str | bytes,
+        *,
+        most_bytes: int = MOST_JSON_BYTES,
+        extra: Literal["ignore"] | None = None,
+    ) -> Self:
+        """Return the model in a stranger's JSON. Raises ValueError, as :func:`read_json` does.
+
+        ``extra`` replaces what the model does with unknown fields.
+        """
         if len(raw) > most_bytes:
             raise ValueError(f"{len(raw):,} bytes of JSON; the most is {most_bytes:,}")
-        found = cls.model_validate_json(raw)  # names the field of an odd number
+        # Names the field of an odd number.
+        found = cls.model_validate_json(raw, extra=extra)
         check_json(raw, most_bytes=most_bytes)
         return found
 

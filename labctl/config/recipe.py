@@ -173,6 +173,8 @@ Values = Annotated[
 class Recipe(WrittenRecipe):
     """One experiment."""
 
+    kind = "timing"
+
     name: Name
     """Name of its runs."""
     description: Line | None = None

@@ -8,7 +8,7 @@ import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, WithJsonSchema
 
@@ -28,8 +28,20 @@ class _Origin:
     document: Document | None = field(default=None, compare=False)
 
 
+#: What a recipe does: it measures times, asks questions, or loads a server.
+Kind = Literal["timing", "evaluation", "load-test"]
+#: Kind -> its noun, for people.
+A_KIND: Mapping[Kind, str] = {
+    "timing": "a timing run",
+    "evaluation": "an evaluation",
+    "load-test": "a load test",
+}
+
+
 class WrittenRecipe(StrictModel):
     """A recipe of any kind, with the document that it was read from."""
+
+    kind: ClassVar[Kind]
 
     _origin: _Origin = PrivateAttr(default_factory=_Origin)
 
@@ -61,44 +73,23 @@ class WrittenRecipe(StrictModel):
         return self
 
 
-#: For each kind of recipe: its purpose, its name, and its command.
-_KINDS = {
-    "timing": ("measures times", "a timing run", "run"),
-    "evaluation": ("asks questions", "an evaluation", "eval"),
-    "load test": ("loads a server", "a load test", "load-test"),
-}
+def recipe_kind(document: Document, default: Kind = "timing") -> Kind:
+    """Return the kind of a recipe; ``default`` for one that lacks the keys of all kinds."""
+    keys = {*document.value} if isinstance(document.value, dict) else set[str]()
+    if "engine" in keys:
+        return "timing"
+    if keys & {"dataset", "endpoints", "graders"}:
+        return "evaluation"
+    return "load-test" if "endpoint" in keys else default
 
 
-def check_kind(document: Document, wanted: str) -> None:
-    """Raise ConfigError with the right command for a recipe of another kind."""
-    value = document.value
-    if not isinstance(value, dict):
-        return
-    found = wanted
-    if "engine" in value:
-        found = "timing"
-    elif is_evaluation(document):
-        found = "evaluation"
-    elif is_load_test(document):
-        found = "load test"
-    if found != wanted:
-        does, kind, command = _KINDS[found]
+def check_kind(document: Document, wanted: Kind) -> None:
+    """Raise ConfigError for a recipe of another kind."""
+    if (found := recipe_kind(document, wanted)) != wanted:
         raise ConfigError(
-            f"{document.name} {does}: it is a recipe of {kind}",
-            hint=f"run it with `labctl {command} {document.name}`",
+            f"{document.name} is a recipe of {A_KIND[found]}, not of {A_KIND[wanted]}",
+            hint=f"run it with `labctl run {document.name}`",
         )
-
-
-def is_evaluation(document: Document) -> bool:
-    """Return True if a recipe asks questions (``labctl eval``) instead of measuring times."""
-    value = document.value
-    return isinstance(value, dict) and "dataset" in value and "engine" not in value
-
-
-def is_load_test(document: Document) -> bool:
-    """Return True if a recipe loads a server (``labctl load-test``)."""
-    value = document.value
-    return isinstance(value, dict) and "endpoint" in value and not {"engine", "dataset"} & {*value}
 
 
 #: The value of an engine's parameter.

@@ -33,7 +33,7 @@ GROUP = "labctl.engines"
 _OWN = tuple(
     EntryPoint(name, value, GROUP)
     for name, value in (
-        ("llama_cpp", "labctl.engines.llama_cpp:ENGINES"),
+        ("llama_cpp", "labctl.engines.llama_cpp.tasks:ENGINES"),
         ("mindspore_lite", "labctl.engines.openharmony:MINDSPORE_LITE"),
         ("nnrt", "labctl.engines.openharmony:NNRT"),
         ("command", "labctl.engines.command:ENGINES"),

@@ -146,15 +146,13 @@ class TokenTimes:
         gaps = tuple(late - early for early, late in pairwise(times_ns))
         single = {index: gap for index, gap in enumerate(gaps) if index not in held}
         unseen = generated - len(times_ns)
-        somewhere = unseen - sum(tokens - 1 for tokens in held.values())
-        if not unseen:
-            first = last = 0
-        inside = somewhere - (first or 0) - (last or 0)
+        first, last, inside = _ends(
+            first if unseen else 0,
+            last if unseen else 0,
+            unseen - sum(tokens - 1 for tokens in held.values()),
+            _room(single),
+        )
         known = first is not None and last is not None
-        if inside < 0 or (known and inside > _room(single)):
-            # The reported ends contradict the count, or no gap is wide enough.
-            first = last = None
-            known, inside = False, somewhere
         widest = _holding(single, inside, widest=True)
         narrowest = _holding(single, inside if known else 0, widest=False)
         if unseen > MOST_UNSEEN * generated:
@@ -188,6 +186,21 @@ class TokenTimes:
         ):
             return self
         return replace(self, mean_ns=None, per_second=None)
+
+
+def _ends(
+    first: int | None, last: int | None, somewhere: int, room: int
+) -> tuple[int | None, int | None, int]:
+    """Return the tokens before the first arrival, after the last, and between both.
+
+    Of ``somewhere`` tokens. The ends are None, and all tokens may be between, where the reported
+    ones contradict their number, or ``room``: that of the gaps.
+    """
+    inside = somewhere - (first or 0) - (last or 0)
+    known = first is not None and last is not None
+    if inside < 0 or (known and inside > room):
+        return None, None, somewhere
+    return first, last, inside
 
 
 def arrivals_check(timing: TimingRecord) -> Check:

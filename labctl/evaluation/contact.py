@@ -25,18 +25,15 @@ from labctl.evaluation.likeliest import check_tells
 from labctl.evaluation.recipe import EvaluationRecipe
 from labctl.evaluation.recipe_parts import EndpointSource
 from labctl.evaluation.servers.started import (
-    READY_SECONDS,
     ServerRequest,
     StartedEndpoint,
     started_endpoint,
 )
 from labctl.records.evaluation import EndpointRecord
+from labctl.runs.board.lab_lease import BoardUse
 from labctl.runs.observer import Observer
 from labctl.transport.base import Transport
 
-#: A server that labctl starts may run as long as the evaluation; this limit ends one that is left
-#: running.
-_LONGEST_SECONDS = 30 * 86400.0
 _IDENTIFY_SECONDS = 60.0
 _HELLO = "Hello"
 
@@ -48,17 +45,15 @@ def start_servers(
     *,
     observer: Observer,
     connect: Callable[[Board], Transport],
+    use: BoardUse,
     stack: ExitStack,
 ) -> dict[str, StartedEndpoint]:
     """Start the servers that a recipe asks for; ``stack`` stops them.
 
-    Their output is kept below ``folder``. Raises what
+    Their output is kept below ``folder``; ``use`` says for whom boards are taken. Raises what
     :func:`~labctl.evaluation.servers.started.started_endpoint` raises.
     """
     started = {}
-    longest = _LONGEST_SECONDS
-    if recipe.max_time is not None:  # the limit starts when the last server is ready
-        longest = recipe.max_time + len(recipe.endpoints) * READY_SECONDS
     for name, endpoint in recipe.endpoints.items():
         if endpoint.start is None:
             continue
@@ -74,9 +69,10 @@ def start_servers(
             target=endpoint.target,
             # Otherwise concurrent questions would wait for each other in the server.
             parameters={"parallel": recipe.concurrency_of(name), **endpoint.parameters},
-            max_seconds=longest,
+            max_seconds=recipe.longest_seconds,
             board=board,
             engine=EngineChoice(name="llama_cpp", task="serve", version=endpoint.version),
+            use=use,
         )
         started[name] = stack.enter_context(
             started_endpoint(

@@ -45,28 +45,7 @@ def limits_of(recipe: EvaluationRecipe, runs: Path, models: Mapping[str, ModelId
     notes: list[str] = []
     if budgets.timing_run is not None:
         measured_in, times, notes = _measured(recipe, budgets.timing_run, runs, models)
-    times_ns = {model: round(seconds * 1e9) for model, seconds in times.items()}
-    by_model: dict[str, tuple[int | None, ...]] = {}
-    if budgets.seconds is not None:
-        seconds = budgets.seconds
-        for model in recipe.evaluated_models():
-            by_model[model] = tuple(
-                None if one is None else tokens_within(round(one * 1e9), times_ns[model])
-                for one in seconds
-            )
-    else:
-        assert budgets.tokens is not None
-        assert budgets.equal_to is not None
-        own = times_ns[budgets.equal_to]
-        seconds = tuple(None if n is None else n * own / 1e9 for n in budgets.tokens)
-        for model in recipe.evaluated_models():
-            other = times_ns[model]
-            by_model[model] = tuple(
-                n
-                if n is None or model == budgets.equal_to
-                else equal_tokens(n, time_per_token_ns=own, other_time_per_token_ns=other)
-                for n in budgets.tokens
-            )
+    seconds, by_model = _in_time(recipe, {key: round(one * 1e9) for key, one in times.items()})
     key = "seconds" if budgets.seconds is not None else "tokens"
     for model, limits in by_model.items():
         if 0 in limits:
@@ -75,6 +54,36 @@ def limits_of(recipe: EvaluationRecipe, runs: Path, models: Mapping[str, ModelId
     every = {limit for limits in by_model.values() for limit in limits}
     in_order = tuple(sorted(every, key=lambda one: (one is None, one or 0)))
     return Limits(in_order, by_model, tuple(seconds), times, measured_in, tuple(notes))
+
+
+def _in_time(
+    recipe: EvaluationRecipe, times_ns: Mapping[str, int]
+) -> tuple[Sequence[float | None], dict[str, tuple[int | None, ...]]]:
+    """Return the times (s), and the tokens that each model generates in each; None: no limit.
+
+    ``times_ns``: time of a token, by model.
+    """
+    budgets, models = recipe.budgets, recipe.evaluated_models()
+    if budgets.seconds is not None:
+        within = [None if one is None else round(one * 1e9) for one in budgets.seconds]
+        return budgets.seconds, {
+            model: tuple(ns if ns is None else tokens_within(ns, times_ns[model]) for ns in within)
+            for model in models
+        }
+    assert budgets.tokens is not None
+    assert budgets.equal_to is not None
+    own = times_ns[budgets.equal_to]
+
+    def tokens(model: str, count: int | None) -> int | None:
+        if count is None or model == budgets.equal_to:
+            return count
+        other = times_ns[model]
+        return equal_tokens(count, time_per_token_ns=own, other_time_per_token_ns=other)
+
+    seconds = [None if count is None else count * own / 1e9 for count in budgets.tokens]
+    return seconds, {
+        model: tuple(tokens(model, count) for count in budgets.tokens) for model in models
+    }
 
 
 def _measured(

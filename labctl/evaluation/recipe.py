@@ -1,9 +1,9 @@
 """Recipes of evaluations: their questions, models, prompts and budgets.
 
-A recipe with a ``dataset`` and no ``engine`` is one of these; ``labctl eval`` runs it.
+A recipe with a ``dataset`` and no ``engine`` is one of these.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from labctl.checked import did_you_mean, unknown
 from labctl.config.models import ancestors
-from labctl.config.recipe_parts import WrittenRecipe, check_kind
+from labctl.config.recipe_parts import check_kind
 from labctl.config.set_values import apply_settings
 from labctl.config.types import Line, Name, RunTime
 from labctl.config.yaml.document import Document, refuse_all
@@ -20,6 +20,7 @@ from labctl.errors import ConfigError
 from labctl.evaluation.datasets.source import DatasetSource
 from labctl.evaluation.prompts import Prompt
 from labctl.evaluation.recipe_parts import (
+    READY_SECONDS,
     UNLIMITED,
     AccuracyGate,
     AnswerTimeouts,
@@ -27,23 +28,24 @@ from labctl.evaluation.recipe_parts import (
     EndpointSource,
     EvaluatedModel,
     Sampling,
+    ServedRecipe,
     StopRule,
     WrittenBudgets,
 )
 from labctl.records.evaluation import EvaluationRecord
 
+#: A server that labctl starts may run as long as the evaluation; this limit ends one that is left
+#: running.
+_LONGEST_SECONDS = 30 * 86400.0
 
-class EvaluationRecipe(WrittenRecipe):
+
+class EvaluationRecipe(ServedRecipe):
     """One evaluation: the same questions to every model, with every prompt, within every budget."""
 
-    name: Name
-    """Name of its runs."""
-    description: Line | None = None
-    """Description for people."""
+    kind = "evaluation"
+
     dataset: DatasetSource
     """The questions."""
-    models: Annotated[dict[Name, EvaluatedModel], Field(min_length=1)]
-    """The models, by a short name."""
     endpoints: Annotated[dict[Name, EndpointSource], Field(min_length=1)]
     """The servers that answer, by a short name. Several with the same model share its questions."""
     prompts: Annotated[dict[Name, Prompt], Field(min_length=1)]
@@ -186,6 +188,28 @@ class EvaluationRecipe(WrittenRecipe):
             for key, value in gate.where.items():
                 if key in known and str(value) not in known[key]:
                     yield ("gates", index, "where", key), unknown(key, str(value), known[key])
+
+    @property
+    def questions(self) -> DatasetSource:
+        """Its data set."""
+        return self.dataset
+
+    @property
+    def servers(self) -> Mapping[str, EndpointSource]:
+        """All servers, by name."""
+        return self.endpoints
+
+    @property
+    def longest_seconds(self) -> float:
+        """The longest that its servers may run, in s."""
+        if self.max_time is None:
+            return _LONGEST_SECONDS
+        return self.max_time + len(self.endpoints) * READY_SECONDS
+
+    def changed_on_board(self, **changes: str) -> Self:
+        """Return the recipe with these keys of the servers that it starts on a board."""
+        changed = {name: one.changed_on_board(changes) for name, one in self.endpoints.items()}
+        return self.model_copy(update={"endpoints": changed})
 
     def evaluated_models(self) -> list[str]:
         """Return the keys of the models that an endpoint serves, in the order of `models`."""

@@ -1,6 +1,8 @@
 """Parts of an evaluation's recipe: its models, endpoints, budgets, stop rule and gates."""
 
 import re
+from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
@@ -15,11 +17,15 @@ from pydantic import (
 
 from labctl.checked import Word
 from labctl.config.models import KINDS, ModelSource, one_of_kinds
-from labctl.config.recipe_parts import Scalar
+from labctl.config.lab import Board, LabFile
+from labctl.config.recipe_parts import Scalar, WrittenRecipe
 from labctl.config.types import Duration, Line, Name, Sha256, Share
 from labctl.config.yaml.document import StrictModel, refuse
+from labctl.evaluation.datasets.source import DatasetSource
 
 UNLIMITED = "unlimited"
+#: Time (s) for a server to be ready: loading may read gigabytes from a slow card, and warm up.
+READY_SECONDS = 1800.0
 MOST_BUDGETS = 100
 
 
@@ -206,6 +212,58 @@ class EndpointSource(StrictModel):
         if self.board is not None and self.start != "board":
             raise refuse("needs start: board", "board")
         return self
+
+
+    def changed_on_board(self, changes: Mapping[str, str]) -> Self:
+        """Return a server that labctl starts on a board with these keys; another one as it is."""
+        return self.model_copy(update=changes) if self.start == "board" else self
+
+
+class ServedRecipe(WrittenRecipe):
+    """A recipe whose servers answer requests: an evaluation, or a load test."""
+
+    name: Name
+    """Name of its runs."""
+    description: Line | None = None
+    """Description for people."""
+    models: Annotated[dict[Name, EvaluatedModel], Field(min_length=1)]
+    """The models, by a short name."""
+
+    @property
+    @abstractmethod
+    def questions(self) -> DatasetSource | None:
+        """Its data set, if any."""
+
+    @property
+    @abstractmethod
+    def servers(self) -> Mapping[str, EndpointSource]:
+        """All servers, by name."""
+
+    @property
+    @abstractmethod
+    def longest_seconds(self) -> float:
+        """The longest that its servers may run, in s."""
+
+    @abstractmethod
+    def changed_on_board(self, **changes: str) -> Self:
+        """Return the recipe with these keys of the servers that it starts on a board."""
+
+    def on_board(self, board: str) -> Self:
+        """Return the recipe with the servers that it starts on a board on this one."""
+        return self.changed_on_board(board=board)
+
+    def measured_models(self) -> list[str]:
+        """Return the keys of the models of the servers that it starts."""
+        return list(dict.fromkeys(one.model for one in self.servers.values() if one.start))
+
+    def board_servers(self) -> list[EndpointSource]:
+        """Return the servers that it starts on boards."""
+        return [one for one in self.servers.values() if one.start == "board"]
+
+    def boards(self, lab: LabFile) -> list[Board]:
+        """Return the boards on which it starts servers. Raises ConfigError for an unknown one."""
+        boards = (lab.board(one.board) for one in self.board_servers())
+        return list({board.name: board for board in boards}.values())
 
 
 class Sampling(StrictModel):

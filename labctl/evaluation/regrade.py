@@ -26,7 +26,7 @@ def grade_again(run: RunDirectory, graders: Sequence[str], progress: Progress) -
     if not run.is_evaluation:
         raise ConfigError(
             f"run {run.path.name} is a timing run: it has no answers",
-            hint="`labctl runs` lists the runs; `labctl eval` makes those that have answers",
+            hint="`labctl runs --kind evaluation` lists those that have answers",
         )
     for name in graders:
         grader_class(name)  # report a wrong name before anything is read

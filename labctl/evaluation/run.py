@@ -30,6 +30,7 @@ from labctl.models.resolve import resolve
 from labctl.records.evaluation import DatasetRecord, EvaluationEnd, EvaluationRecord, SamplingRecord
 from labctl.records.events import Evaluation
 from labctl.records.trial import Failure, ModelIdentity
+from labctl.runs.board.lab_lease import SERVE, BoardUse
 from labctl.runs.context import lab_revision
 from labctl.runs.observer import Observer, RunSession
 from labctl.runs.record.directory import RunDirectory, new_run_id
@@ -40,11 +41,15 @@ from labctl.transport.base import Transport
 
 @dataclass(frozen=True)
 class EvaluationRequest:
-    """An evaluation in a lab; ``connect`` opens the link to a board on which a server runs."""
+    """An evaluation in a lab; ``connect`` opens the link to a board on which a server runs.
+
+    ``use`` says for whom, and for which job, boards are taken.
+    """
 
     recipe: EvaluationRecipe
     lab: LabFile
     connect: Callable[[Board], Transport]
+    use: BoardUse = SERVE
 
 
 @dataclass(frozen=True)
@@ -126,6 +131,7 @@ def run_evaluation(request: EvaluationRequest, observer: Observer) -> Evaluation
             run.path / "servers",
             observer=observer,
             connect=request.connect,
+            use=request.use,
             stack=servers,
         )
         contacts = contact(recipe, started)
@@ -153,6 +159,7 @@ def run_evaluation(request: EvaluationRequest, observer: Observer) -> Evaluation
             labctl_version=importlib.metadata.version("labctl"),
             lab_revision=lab_revision(lab.root),
             host=platform.node(),
+            job=request.use.job,
             started=datetime.now(UTC),
         )
         record = record.model_copy(update={"planned": make_plan(recipe, record).planned})
@@ -166,11 +173,15 @@ def run_evaluation(request: EvaluationRequest, observer: Observer) -> Evaluation
 
 
 def resume_evaluation(
-    run: RunDirectory, lab: LabFile, connect: Callable[[Board], Transport], observer: Observer
+    run: RunDirectory,
+    lab: LabFile,
+    connect: Callable[[Board], Transport],
+    observer: Observer,
+    use: BoardUse | None = None,
 ) -> EvaluationOutcome:
     """Resume an evaluation: answered questions are not asked again.
 
-    The recipe is the run's own. Raises ConfigError if questions, models or servers changed, and the
+    The recipe is the run's own. ``use``: that of the job that resumes it. Raises ConfigError if questions, models or servers changed, and the
     errors of :func:`run_evaluation`.
     """
     directory = EvaluationDirectory(run)
@@ -182,7 +193,13 @@ def resume_evaluation(
         session.begin(run)
         directory.mend()
         started = start_servers(
-            recipe, lab, run.path / "servers", observer=observer, connect=connect, stack=servers
+            recipe,
+            lab,
+            run.path / "servers",
+            observer=observer,
+            connect=connect,
+            use=use or BoardUse("resume", kind="resume", run=record.id),
+            stack=servers,
         )
         contacts = contact(recipe, started)
         for note in contacts.notes:
@@ -298,6 +315,6 @@ def _refuse(record: EvaluationRecord, changed: Iterable[str]) -> None:
     if found := list(changed):
         raise ConfigError(
             f"run {record.id} cannot be resumed: {found[0]}",
-            hint="start a new one: `labctl eval`; do not combine answers of both runs",
+            hint="start a new one: `labctl run`; do not combine answers of both runs",
             details="\n".join(found[1:]) or None,
         )

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from labctl.config.lab import LabFile
+from labctl.config.recipe import Recipe
 from labctl.errors import Blame, BoardOutOfService, ConfigError, ExitStatus
+from labctl.evaluation.any_recipe import longest_seconds
 from labctl.farm.batch_plan import PlannedBatch, PlannedJob
 from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.run_content import RunContent
 from labctl.files import host_reads, host_writes, locked, write_atomic
-from labctl.runs.planning.time_limits import longest_seconds
 from labctl.runs.record.directory import new_run_id
 from labctl.state.events import this_user
 from labctl.state.groups import GroupJob, NewGroup
@@ -195,7 +196,7 @@ class BatchJobs:
     def _new(self, job_id: str, planned: PlannedJob, boards: tuple[str, ...]) -> NewJob:
         job, document = planned.job, self._batch.content(planned)
         recipe = RunContent.read(document).recipe
-        if job.untrusted:
+        if job.untrusted and isinstance(recipe, Recipe):
             from labctl.farm.untrusted_run import take_files
 
             taken = take_files(recipe, self._lab.root, job_id)

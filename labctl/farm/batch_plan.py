@@ -29,6 +29,7 @@ from labctl.config.target import load_target
 from labctl.config.types import Duration, Line, Name
 from labctl.config.yaml.document import StrictModel, refuse
 from labctl.errors import ConfigError
+from labctl.evaluation.any_recipe import AnyRecipe, read_any
 from labctl.farm.job import FarmJob
 from labctl.farm.run_content import RunContent
 from labctl.farm.selector import BoardSelector
@@ -36,6 +37,7 @@ from labctl.files import cached_sha256
 from labctl.runs.inputs.prepare import read_recipe
 from labctl.runs.inputs.programs import lacking_agent
 from labctl.runs.inputs.untrusted_recipe import Workspace, check_board
+from labctl.units import counted
 
 MOST_JOBS = 100_000
 #: For a plan that nobody vouches for: there are few boards for such plans.
@@ -122,10 +124,11 @@ def plan_batch(
     plan: BatchPlan,
     lab: LabFile,
     select: Callable[[BoardSelector], Sequence[str]],
-    expect: Callable[[Recipe, tuple[str, ...]], float],
+    expect: Callable[[AnyRecipe, tuple[str, ...]], float | None],
     workspace: Workspace | None = None,
 ) -> PlannedBatch:
-    """Read the recipes of a plan and find their boards; ``expect`` returns seconds on a board.
+    """Read the recipes of a plan and find their boards; ``expect`` returns seconds on a board,
+    or None.
 
     A plan that nobody vouches for has a ``workspace``, which it may not leave. Raises ConfigError
     that says which entry is wrong.
@@ -134,13 +137,11 @@ def plan_batch(
     is_untrusted = workspace is not None
 
     @cache
-    def boards_on(selector: str | None, target: str) -> tuple[str, ...]:
+    def boards_on(selector: str | None) -> tuple[str, ...]:
         if selector:
-            named = list(select(BoardSelector.parse(selector)))
-        else:
-            boards = lab.lab.boards.items()
-            named = [name for name, board in boards if board.untrusted is is_untrusted]
-        return tuple(name for name in named if lab.board(name).target == target)
+            return tuple(select(BoardSelector.parse(selector)))
+        boards = lab.lab.boards.items()
+        return tuple(name for name, board in boards if board.untrusted is is_untrusted)
 
     sha256 = cache(cached_sha256)  # one plan, one look at each file
 
@@ -152,12 +153,21 @@ def plan_batch(
     for place, entry in enumerate(plan.jobs, 1):
         try:
             path = path_of(entry.recipe)
-            recipe = read_recipe(path, _settings(entry), lab_root=lab.root, workspace=workspace)
+            recipe = _recipe(path, _settings(entry), lab, workspace)
             boards = _boards(entry, recipe, lab, boards_on, plan.on, untrusted=is_untrusted)
             content = RunContent.of(
-                recipe, lab.root, untrusted=is_untrusted, sha256=sha256
+                recipe,
+                lab.root,
+                target=lab.board(boards[0]).target,
+                untrusted=is_untrusted,
+                sha256=sha256,
             ).document()
             seconds = entry.expected or expect(recipe, boards)
+            if seconds is None:
+                raise ConfigError(
+                    "nobody knows how long a run takes",
+                    hint="give `expected: 1h`, or `max_time` in its recipe",
+                )
         except ConfigError as error:
             message = f"job {place}, {entry.recipe}: {error.message}"
             raise ConfigError(message, hint=error.hint) from error
@@ -211,11 +221,27 @@ def _settings(entry: BatchEntry) -> tuple[str, ...]:
     )
 
 
+def _recipe(
+    path: Path, settings: tuple[str, ...], lab: LabFile, workspace: Workspace | None
+) -> AnyRecipe:
+    """Read a recipe; one that nobody vouches for measures times. Raises ConfigError."""
+    if workspace is not None:
+        return read_recipe(path, settings, lab_root=lab.root, workspace=workspace)
+    recipe = read_any(path, settings, lab_root=lab.root)
+    if not isinstance(recipe, Recipe) and len(recipe.board_servers()) != 1:
+        number = len(recipe.board_servers())
+        raise ConfigError(
+            f"it starts {counted(number, 'server')} on boards; a job uses exactly one",
+            hint=f"run it without the queue: `labctl run {path}`",
+        )
+    return recipe
+
+
 def _boards(
     entry: BatchEntry,
-    recipe: Recipe,
+    recipe: AnyRecipe,
     lab: LabFile,
-    boards_on: Callable[[str | None, str], tuple[str, ...]],
+    boards_on: Callable[[str | None], tuple[str, ...]],
     default_on: str | None,
     *,
     untrusted: bool,
@@ -224,20 +250,28 @@ def _boards(
     for name in entry.uses:
         if name not in lab.lab.shared_limits:
             raise ConfigError(unknown("shared limit", name, lab.lab.shared_limits))
-    for name in entry.boards:
-        if (target := lab.board(name).target) != recipe.target:
-            raise ConfigError(f"board {name} is a {target}, the recipe is for {recipe.target}")
     selector = entry.on or default_on
+    if isinstance(recipe, Recipe):
+        wanted = recipe.target
+    elif entry.boards or selector:
+        named = entry.boards or boards_on(selector)
+        wanted = recipe.board_servers()[0].target or lab.board(named[0]).target
+    else:
+        return tuple(board.name for board in recipe.boards(lab))
+    for name in entry.boards:
+        if (target := lab.board(name).target) != wanted:
+            raise ConfigError(f"board {name} is a {target}, the recipe is for {wanted}")
     if untrusted:
         for name in entry.boards:
             check_board(lab.board(name))
         selector = f"{selector},untrusted=yes" if selector else None
     if entry.boards:
         return entry.boards
-    if not (found := boards_on(selector, recipe.target)):
+    found = tuple(name for name in boards_on(selector) if lab.board(name).target == wanted)
+    if not found:
         marked = " with `untrusted: true`" if untrusted else ""
         raise ConfigError(
-            f"none of the boards{marked} is a {recipe.target}, which the recipe is for"
+            f"none of the boards{marked} is a {wanted}, which the recipe is for"
         )
     return found
 

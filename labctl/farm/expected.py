@@ -9,6 +9,7 @@ from labctl.config.lab import LabFile
 from labctl.config.recipe import Recipe
 from labctl.config.target import load_target
 from labctl.errors import ConfigError
+from labctl.evaluation.any_recipe import AnyRecipe
 from labctl.index.filters import Filter
 from labctl.performance.prediction import board_rates
 from labctl.progress import silent
@@ -23,18 +24,18 @@ _RUNS = 10
 
 
 def expected_seconds(
-    lab: LabFile, recipe: Recipe, boards: tuple[str, ...], *, untrusted: bool = False
-) -> float:
+    lab: LabFile, recipe: AnyRecipe, boards: tuple[str, ...], *, untrusted: bool = False
+) -> float | None:
     """Return the expected time (s) of a run of a recipe on one of these boards.
 
     This is the time of the last such runs, else the prediction of ``labctl plan``, else the
-    recipe's ``max_time``: a run of unknown length is then not started last. An ``untrusted`` recipe
-    may have a program of its own. Fetches nothing and contacts no board. Raises ConfigError,
-    HostError.
+    recipe's ``max_time``: a run of unknown length is then not started last. None if it has none. An
+    ``untrusted`` recipe may have a program of its own. Fetches nothing and contacts no board.
+    Raises ConfigError, HostError.
     """
     if (recorded := recorded_seconds(lab, recipe, boards)) is not None:
         return recorded
-    if (seen := last_seen(lab.root, boards[0])) is not None:
+    if isinstance(recipe, Recipe) and (seen := last_seen(lab.root, boards[0])) is not None:
         prepared = recipe_files(recipe, lab.root, untrusted=untrusted).for_plan(silent)
         rates = board_rates(lab.root, boards[0], load_target(recipe.target, lab.root))
         forecast = make_forecast(prepared, seen.facts, rates)
@@ -44,12 +45,15 @@ def expected_seconds(
     return recipe.max_time
 
 
-def recorded_seconds(lab: LabFile, recipe: Recipe, boards: tuple[str, ...]) -> float | None:
+def recorded_seconds(lab: LabFile, recipe: AnyRecipe, boards: tuple[str, ...]) -> float | None:
     """Return the median time in s of the last runs of just this recipe on such boards.
 
     None if there is none. Raises HostError.
     """
-    wanted = Filter(recipe=recipe.name, states=("finished",), kind="timing")
+    wanted = Filter(recipe=recipe.name, states=("finished",), kind=recipe.kind)
+    if not isinstance(recipe, Recipe):
+        seconds = _recorded(lab, recipe, boards, wanted)
+        return median(seconds) if seconds else None
     parameters = recipe.variants()[0].parameters
     # A recipe may run with many parameters: its last runs may all have other ones.
     just_this = tuple((name, str(value)) for name, value in parameters.items())
@@ -60,20 +64,22 @@ def recorded_seconds(lab: LabFile, recipe: Recipe, boards: tuple[str, ...]) -> f
 
 
 def _recorded(
-    lab: LabFile, recipe: Recipe, boards: tuple[str, ...], wanted: Filter
+    lab: LabFile, recipe: AnyRecipe, boards: tuple[str, ...], wanted: Filter
 ) -> Sequence[float]:
     """Return the times (s) of the last runs that match a filter and ran exactly this recipe."""
     targets = {lab.board(name).target for name in boards}
-    resolved, seconds = recipe.resolved(), []
+    seconds = []
     for found in RunRepository(lab.root / "runs").query(wanted, limit=_RUNS):
         row = found.run
-        if row.target not in targets or row.finished is None:
+        board = lab.lab.boards.get(row.board or "")
+        if (row.target or (board and board.target)) not in targets or row.finished is None:
             continue
+        ran = recipe if isinstance(recipe, Recipe) else recipe.on_board(str(row.board))
         try:
-            same = RunDirectory(lab.root / "runs" / row.id).run().recipe_resolved == resolved
+            record = RunDirectory(lab.root / "runs" / row.id).any_record()
         except ConfigError:
             continue  # damaged since it was listed
-        if same:
+        if record.recipe_resolved == ran.resolved():
             took = datetime.fromisoformat(row.finished) - datetime.fromisoformat(row.started)
             if took >= timedelta():  # else the host's clock was set back
                 seconds.append(took.total_seconds())

@@ -25,6 +25,7 @@ from labctl.errors import (
     LeaseLost,
     lack_of_host,
 )
+from labctl.evaluation.any_recipe import AnyRecipe
 from labctl.farm.job import FarmJob
 from labctl.farm.preparing import Inputs
 from labctl.farm.run_archives import RunArchives, is_finished
@@ -33,11 +34,13 @@ from labctl.farm.store import SharedStore
 from labctl.files import host_reads, locked
 from labctl.models.expected import are_ready, origin
 from labctl.models.quantizer import find_quantizer
+from labctl.models.resolve import resolve
 from labctl.progress import silent
 from labctl.retry import retry_infra
 from labctl.runs.inputs.prepare import recipe_files
 from labctl.runs.inputs.programs import derives_models
-from labctl.runs.record.directory import ORIGIN, RUN, RunDirectory, all_directories
+from labctl.runs.record.directory import ORIGIN, RunDirectory, all_directories
+from labctl.runs.record.disk import KINDS
 from labctl.runs.record.repository import RunRepository
 from labctl.runs.record.trash import move_to_trash
 from labctl.state.job import Job
@@ -78,7 +81,7 @@ class QueueLedger:
         self._attempts: dict[tuple[str, str], Job] = {}
         self._understood: dict[str, bool] = {}
         #: Recipes of jobs whose models llama-quantize makes.
-        self._deriving: dict[str, Recipe] = {}
+        self._deriving: dict[str, AnyRecipe] = {}
         #: Target -> time of the last search for llama-quantize, and why there was none.
         self._lacks: dict[str, tuple[float, str | None]] = {}
 
@@ -91,7 +94,7 @@ class QueueLedger:
                 self._understood[job.id] = False
             else:
                 self._understood[job.id] = job.kind in QUEUED_KINDS
-                if derives_models(recipe):
+                if derives_models(recipe.models, recipe.measured_models()):
                     self._deriving[job.id] = recipe
         return self._understood[job.id]
 
@@ -101,7 +104,7 @@ class QueueLedger:
         if recipe is None:
             return None
         try:
-            lack = self._lack_of_quantizer(recipe.target)
+            lack = self._lack_of_quantizer(self._target(job))
             is_ready = lack is None or are_ready(
                 recipe.models, recipe.measured_models(), self._lab.root
             )
@@ -155,9 +158,21 @@ class QueueLedger:
 
         Raises what :meth:`content` raises, and what :func:`labctl.models.resolve` raises.
         """
-        content = self._brought(job)
-        files = recipe_files(content.recipe, self._lab.root, untrusted=job.kind == "untrusted")
-        files.with_models(silent)
+        recipe, root = self._brought(job).recipe, self._lab.root
+        if isinstance(recipe, Recipe):
+            recipe_files(recipe, root, untrusted=job.kind == "untrusted").with_models(silent)
+            return
+        resolve(
+            recipe.models,
+            recipe.measured_models(),
+            root=root,
+            find_quantizer=partial(find_quantizer, self._target(job), root),
+            progress=silent,
+        )
+
+    def _target(self, job: Job) -> str:
+        """Return the target of a job's boards."""
+        return self._lab.board(job.boards[0]).target
 
     def content(self, job: FarmJob) -> RunContent:
         """Return the content of a job; fetch files missing on this host from the shared store."""
@@ -364,9 +379,10 @@ class RunsOfJobs:
         """
         run = directory.path.name
         if run not in self._jobs:
-            path = directory.path / RUN
-            with host_reads(path):
-                if not path.is_file():
+            with host_reads(directory.path):
+                paths = (directory.path / kind for kind in KINDS)
+                path = next((path for path in paths if path.is_file()), None)
+                if path is None:
                     return None  # it is not planned yet
                 content = path.read_bytes()
             job = None  # of one that is imported, too: another lab's jobs are not ours

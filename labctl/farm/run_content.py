@@ -14,12 +14,17 @@ from pydantic import ValidationError
 
 from labctl.build.installation import manifest_with, version_of
 from labctl.build.manifest import Manifest
-from labctl.config.recipe import Recipe
+from labctl.config.recipe import EngineChoice, Recipe
 from labctl.config.yaml.document import Document
 from labctl.errors import ConfigError
+from labctl.evaluation.any_recipe import AnyRecipe, any_of
+from labctl.evaluation.datasets.load import local_file
+from labctl.evaluation.recipe import EvaluationRecipe
+from labctl.evaluation.serving.recipe import LoadTestRecipe
 from labctl.files import cached_sha256
 from labctl.records.run import NightPart
 from labctl.runs.inputs.prepare import recipe_files
+from labctl.runs.inputs.servers import find_server_program
 
 
 @dataclass(frozen=True)
@@ -29,7 +34,7 @@ class RunContent:
     The engine's version names only its build.
     """
 
-    recipe: Recipe
+    recipe: AnyRecipe
     #: Path, in the lab's folder if it lies there -> SHA-256.
     files: Mapping[str, str]
     #: The build of its program, with only that tool; None: no build has it.
@@ -40,16 +45,21 @@ class RunContent:
     @classmethod
     def of(
         cls,
-        recipe: Recipe,
+        recipe: AnyRecipe,
         lab_root: Path,
         *,
+        target: str | None = None,
         untrusted: bool = False,
         sha256: Callable[[Path], str] = cached_sha256,
     ) -> "RunContent":
         """Find a recipe's files on this host; an ``untrusted`` one may have such a program.
 
-        ``sha256`` hashes them. Raises ConfigError: not there, not built yet.
+        ``target`` is that of the boards, for a recipe that has none; ``sha256`` hashes the files.
+        Raises ConfigError: not there, not built yet.
         """
+        if not isinstance(recipe, Recipe):
+            assert target is not None
+            return cls._of_served(recipe, lab_root, target, sha256)
         found = recipe_files(recipe, lab_root, untrusted=untrusted)
         paths = [lab_root / file for file in recipe.files.values()]
         paths += [lab_root / source.file for source in recipe.models.values() if source.file]
@@ -63,9 +73,34 @@ class RunContent:
             digests[_named(found.program.local, lab_root)] = found.program.sha256
         return cls(recipe, digests)
 
+    @classmethod
+    def _of_served(
+        cls,
+        recipe: EvaluationRecipe | LoadTestRecipe,
+        lab_root: Path,
+        target: str,
+        sha256: Callable[[Path], str],
+    ) -> "RunContent":
+        """Find the files of a recipe that starts a server on a board of a target."""
+        named = [recipe.models[key].file for key in recipe.measured_models()]
+        if (questions := recipe.questions) is not None:
+            named += [questions.file, questions.shots.file if questions.shots else None]
+        paths = [local_file(file, lab_root) for file in named if file is not None]
+        digests = {_named(path, lab_root): sha256(path) for path in paths}
+        (source,) = recipe.board_servers()
+        choice = EngineChoice(name="llama_cpp", task="serve", version=source.version)
+        _, program = find_server_program(
+            choice, target, recipe.models, source.model, lab_root=lab_root
+        )
+        if program.artifact is None:
+            return cls(recipe, digests)
+        build = manifest_with(program.artifact, [program.tool.name])
+        return cls(recipe.changed_on_board(version=version_of(build)), digests, build)
+
     def document(self) -> dict[str, Any]:
         """Return it as JSON."""
         return {
+            "kind": self.recipe.kind,
             "recipe": self.recipe.resolved(),
             "as_written": self.recipe.as_written,
             "settings": list(self.recipe.settings),
@@ -78,7 +113,7 @@ class RunContent:
     def read(cls, document: Mapping[str, Any]) -> "RunContent":
         """Read the result of :meth:`document`. Raises ConfigError if this labctl cannot."""
         try:
-            recipe = Recipe.model_validate(document["recipe"])
+            recipe = any_of(document["kind"], document["recipe"])
             written, settings = document["as_written"], document["settings"]
             if written is not None:
                 source = Document.parse(written, f"the recipe {recipe.name}")

@@ -8,18 +8,21 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from labctl.build.plan import BuildRequest
 from labctl.config.lab import Board, LabFile
+from labctl.config.recipe import Recipe
 from labctl.database.base import patience
 from labctl.errors import Blame, BoardBusy, ConfigError, ExitStatus, LabctlError
 from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.run_content import RunContent
-from labctl.records.events import AnyEvent, Contact, Trial
+from labctl.records.events import AnyEvent, Contact, Evaluation, Trial
 from labctl.results.gates import CompareGates, leave_open
+from labctl.runs.board.lab_lease import BoardUse
 from labctl.runs.observer import Observer
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.under_way import last_board
@@ -121,14 +124,8 @@ class RunExecutor:
             return JobResult(ExitStatus.INTERRUPTED, watcher.run, reason="it was stopped")
         finally:
             watcher.ready()
-        status = outcome.exit_status
-        return JobResult(
-            status,
-            outcome.run.id,
-            Blame.JOB if status else None,
-            _reason(outcome),
-            seconds=time.monotonic() - began,
-        )
+        result = outcome if isinstance(outcome, JobResult) else _of(outcome)
+        return replace(result, seconds=time.monotonic() - began)
 
     def _has_turn(self, job: FarmJob, until: float) -> bool:
         """Wait until ``until``, by the monotonic clock, to get the board ready."""
@@ -139,7 +136,7 @@ class RunExecutor:
 
     def _outcome(
         self, job: FarmJob, board: Board, noted: str | None, watcher: "_Watcher"
-    ) -> Outcome:
+    ) -> Outcome | JobResult:
         observer = Observer(watcher)
         queued = job.id if job.submitter else None
         if job.untrusted:
@@ -147,7 +144,10 @@ class RunExecutor:
         if noted is not None and self._directory(noted).is_held():
             # From an attempt that counted as dead: it was suspended for a while.
             raise BoardBusy(f"run {noted} of job {job.id} is active in another process or thread")
-        if noted is not None and (before := self._directory(noted)).is_planned:
+        before = None if noted is None else self._directory(noted)
+        if before is not None and (before.is_evaluation or before.is_load_test):
+            return self._served(job, board, before, watcher)
+        if before is not None and before.is_planned:
             if (ended := _finished(before)) is not None:
                 return ended
             try:
@@ -166,7 +166,31 @@ class RunExecutor:
                 if error.is_of_host or last_board(before) == board.name:
                     raise
                 observer.note(f"note: {error.message}; a new run begins on board {board.name}")
+        if not isinstance(self._ledger.content(job).recipe, Recipe):
+            return self._served(job, board, None, watcher)
         return run_recipe(self._request(job, board), self._connect, observer)
+
+    def _served(
+        self, job: FarmJob, board: Board, before: RunDirectory | None, watcher: "_Watcher"
+    ) -> JobResult:
+        """Run an evaluation or a load test, or resume an evaluation on the board that it was on."""
+        from labctl.farm import served_job
+
+        observer = Observer(watcher)
+        use = BoardUse(job.name, holder=job.submitter, attempt=job.attempt)
+        if job.submitter is not None:
+            use = replace(use, job=job.id)
+        if before is not None:
+            if (ended := served_job.finished(before)) is not None:
+                return ended
+            if served_job.is_on(before, board):
+                return served_job.resume_served(before, self._lab, self._connect, observer, use)
+        content = self._ledger.content(job)
+        content.check(self._lab.root)
+        assert not isinstance(content.recipe, Recipe)
+        return served_job.run_served(
+            content.recipe, board, self._lab, self._connect, observer, use, watcher.load_goes_on
+        )
 
     def _untrusted(
         self, job: FarmJob, board: Board, noted: str | None, observer: Observer
@@ -192,6 +216,7 @@ class RunExecutor:
     def _request(self, job: FarmJob, board: Board) -> RunRequest:
         content = self._ledger.content(job)
         content.check(self._lab.root)
+        assert isinstance(content.recipe, Recipe)
         return RunRequest(
             content.recipe,
             board,
@@ -209,7 +234,7 @@ class RunExecutor:
         return RunDirectory(Path(self._lab.root) / "runs" / run)
 
     def _heard(self, job: FarmJob, board: str, event: AnyEvent) -> None:
-        if isinstance(event, Contact):
+        if isinstance(event, Contact | Evaluation):
             self._ledger.note_run(job, board, event.run)
 
     def _is_to_stop(self, job: FarmJob) -> bool:
@@ -233,11 +258,16 @@ class _Watcher:
         self.on_ready: Callable[[], None] | None = None
 
     def __call__(self, event: AnyEvent) -> None:
-        if isinstance(event, Contact):
+        if isinstance(event, Contact | Evaluation):
             self.run = event.run
-        if isinstance(event, Trial):
+        if isinstance(event, Trial | Evaluation):
             self.ready()
         self._executor._heard(self._job, self._board, event)
+        self.stop_if_wanted()
+
+    def load_goes_on(self) -> None:
+        """Note that the load of a server is under way."""
+        self.ready()
         self.stop_if_wanted()
 
     def ready(self) -> None:
@@ -259,6 +289,12 @@ def _finished(directory: RunDirectory) -> Outcome | None:
     if end is None or end.state != "finished":
         return None
     return Outcome(directory, directory.run(), tuple(directory.trials()), end.gates)
+
+
+def _of(outcome: Outcome) -> JobResult:
+    """Return the end of a timing run."""
+    status = outcome.exit_status
+    return JobResult(status, outcome.run.id, Blame.JOB if status else None, _reason(outcome))
 
 
 def _reason(outcome: Outcome) -> str | None:

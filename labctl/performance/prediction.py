@@ -14,7 +14,7 @@ from labctl.records.board import BoardFacts, Execution
 from labctl.records.probe import BoardProbe, ReadPattern
 from labctl.records.trial import ModelIdentity, Workload
 from labctl.results.telemetry import LOUD
-from labctl.stats.roofline import Prediction, experts_read, predict
+from labctl.stats.roofline import Machine, Prediction, Work, experts_read, predict
 from labctl.units import size
 
 #: A trial slower than this share of a bound is not limited by it. Trials limited by DRAM reach 70
@@ -223,22 +223,23 @@ def _prediction(work: ModelWorkload, memory: int, rates: Rates) -> Prediction | 
     dram, quantization = rates.dram(work.threads), work.model.quantization or ""
     if work.model.size_bytes is None:
         return None
-    return predict(
+    machine = Machine(
+        memory,
+        dram=dram.value if dram else None,
+        storage=rates.storage.value if rates.storage else None,
+        compute=work.seconds(rates.decode.get((quantization, work.threads))),
+        prompt_compute=work.seconds(rates.prompt.get((quantization, work.threads))),
+    )
+    amount = Work(
         bytes_per_token=work.bytes_per_token,
         resident_bytes=work.need.resident_bytes,
-        memory_bytes=memory,
         load_bytes=work.model.size_bytes,
-        dram_bytes_per_second=dram.value if dram else None,
-        storage_bytes_per_second=rates.storage.value if rates.storage else None,
-        compute_seconds_per_token=work.seconds(rates.decode.get((quantization, work.threads))),
-        compute_seconds_per_prompt_token=work.seconds(
-            rates.prompt.get((quantization, work.threads))
-        ),
         kv_bytes=work.kv_bytes(work.prompt_tokens + (work.tokens or 0) / 2),
         prompt_tokens=work.prompt_tokens,
         prompt_bytes=work.prompt_bytes,
         ubatch=work.batch,
     )
+    return predict(amount, machine)
 
 
 def tells_reading(prediction: Prediction, work: ModelWorkload, rates: Rates | None) -> bool:

@@ -1,9 +1,6 @@
-"""The base of all records, and how files of this and of every older labctl are read.
+"""The base of all records, and how their files are read."""
 
-The files themselves are never rewritten.
-"""
-
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar
@@ -15,9 +12,9 @@ from labctl.config.printed import FailFastModel
 from labctl.config.types import InterruptibleModel
 from labctl.errors import ConfigError
 
-#: Version of the file formats that this labctl writes. A change of a name or a meaning takes the
-#: next one, and a step in ``STEPS``; a new optional field does not.
-SCHEMA_VERSION: Final = 2
+#: Version of the file formats that this labctl writes and reads. A change of a name or a meaning
+#: takes the next one; a new optional field does not.
+SCHEMA_VERSION: Final = 1
 
 
 def _moment(when: datetime) -> datetime:
@@ -38,17 +35,17 @@ def now() -> datetime:
 
 
 class Record(FailFastModel, InterruptibleModel):
-    """Immutable; unknown fields of a newer labctl are ignored."""
+    """Immutable, and of known fields alone; who reads another labctl's ignores its unknown ones."""
 
     model_config = ConfigDict(
-        frozen=True, extra="ignore", protected_namespaces=(), defer_build=True
+        frozen=True, extra="forbid", protected_namespaces=(), defer_build=True
     )
 
 
 class FileRecord(Record):
     """A record that is a file, or a line of one; :func:`read_record` reads it."""
 
-    schema_version: Literal[2] = SCHEMA_VERSION
+    schema_version: Literal[1] = SCHEMA_VERSION
 
 
 #: The greatest number of recording, and the greatest whole number of JSON.
@@ -70,47 +67,7 @@ class NumberedRecord(Record):
 
 #: A JSON object as it was read.
 Document = Mapping[str, Any]
-#: Makes a document of one version out of one of the version before; never changes its argument.
-Step = Callable[[Document], Document]
 RecordT = TypeVar("RecordT", bound=FileRecord)
-
-_TRIAL_NAMES_2 = {"conditions": "comparability", "surroundings": "conditions"}
-
-
-def _unchanged(document: Document) -> Document:
-    return document
-
-
-def _trial_2(document: Document) -> Document:
-    """Give the board's state the recipe's word for it, and the key of comparability its own."""
-    return {_TRIAL_NAMES_2.get(name, name): value for name, value in document.items()}
-
-
-#: For each kind, by its class, the steps in order: from version 1 to 2, from 2 to 3 and so on.
-STEPS: Mapping[str, tuple[Step, ...]] = {
-    "RunRecord": (_unchanged,),
-    "PlanRecord": (_unchanged,),
-    "JournalEntry": (_unchanged,),
-    "TrialRecord": (_trial_2,),
-    "RunEnd": (_unchanged,),
-    "Annotations": (_unchanged,),
-    "Origin": (_unchanged,),
-    "BoardProbe": (_unchanged,),
-    "Event": (_unchanged,),
-    "ServingRecord": (_unchanged,),
-    "StageRecord": (_unchanged,),
-    "RequestRecord": (_unchanged,),
-    # Of these there is no version 1.
-    "EvaluationRecord": (_unchanged,),
-    "GenerationRecord": (_unchanged,),
-    "GradeRecord": (_unchanged,),
-    "QuestionRecord": (_unchanged,),
-    "NightRecord": (_unchanged,),
-    "NightEntry": (_unchanged,),
-    "NightResult": (_unchanged,),
-}
-#: Kinds whose documents named no version in version 1.
-_UNNAMED_1 = ("JournalEntry",)
 
 
 class NewerRecord(ConfigError):
@@ -118,39 +75,26 @@ class NewerRecord(ConfigError):
 
 
 def read_record(kind: type[RecordT], text: bytes, source: Path) -> RecordT:
-    """Return the record in ``text``, migrated to today's version.
+    """Return the record in ``text``; fields that are unknown here are left out.
 
     ``source`` is the file for messages. Raises NewerRecord, and ValueError (pydantic's
     ValidationError is one) for what is no record of the kind.
     """
-    return kind.model_validate(migrated(kind, text, source))
+    return kind.model_validate(read_document(text, source), extra="ignore")
 
 
-def migrated(kind: type[FileRecord], text: bytes, source: Path) -> Document:
-    """Return the document in ``text`` with today's names. Raises as :func:`read_record`."""
-    document, version = _versioned(kind, text, source)
-    known = next(one.__name__ for one in kind.__mro__ if one.__name__ in STEPS)
-    for step in STEPS[known][version - 1 :]:
-        document = step(document)
-    return {**document, "schema_version": SCHEMA_VERSION}
-
-
-def written_version(kind: type[FileRecord], text: bytes, source: Path) -> int:
-    """Return the schema version in which a file was written. Raises as :func:`read_record`."""
-    return _versioned(kind, text, source)[1]
-
-
-def _versioned(kind: type[FileRecord], text: bytes, source: Path) -> tuple[Document, int]:
+def read_document(text: bytes, source: Path) -> Document:
+    """Return the document of a record of this labctl's version. Raises as :func:`read_record`."""
     document = from_json(text)
     if not isinstance(document, dict):
         raise ValueError("not a JSON object")  # noqa: TRY004 - as for all that is no record
-    version = document.get("schema_version", 1 if kind.__name__ in _UNNAMED_1 else None)
+    version = document.get("schema_version")
     if type(version) is not int or version < 1:
         raise ValueError("schema_version: not a version")
     if version > SCHEMA_VERSION:
         raise NewerRecord(
             f"{source} was written by a newer labctl, schema_version {version};"
-            f" this one reads up to {SCHEMA_VERSION}",
+            f" this one reads {SCHEMA_VERSION}",
             hint="update labctl on this host",
         )
-    return document, version
+    return document

@@ -142,6 +142,7 @@ class EvaluationRecord(NumberedRecord, FileRecord):
     labctl_version: str
     lab_revision: str | None = None
     host: str
+    job: str | None = Field(None, description="id of the run's job in the queue")
     started: Moment
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter
 
-from labctl.records.base import FileRecord, Moment, Record, migrated, now
+from labctl.records.base import FileRecord, Moment, Record, now, read_document
 from labctl.records.board import Execution
 from labctl.records.trial import Failure
 
@@ -187,4 +187,4 @@ def _any_event() -> TypeAdapter[AnyEvent]:
 
 def read_event(line: bytes, source: Path) -> AnyEvent:
     """Return the event of a line. Raises NewerRecord, and ValueError if it is not an event."""
-    return _any_event().validate_python(migrated(Event, line, source))
+    return _any_event().validate_python(read_document(line, source), extra="ignore")

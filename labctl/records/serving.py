@@ -74,6 +74,7 @@ class ServingRecord(NumberedRecord, FileRecord):
     labctl_version: str
     lab_revision: str | None = None
     host: str = Field(description="computer that sent the requests")
+    job: str | None = Field(None, description="id of the run's job in the queue")
     started: Moment
 
 

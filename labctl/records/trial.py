@@ -131,8 +131,7 @@ class JobStatus(Record):
     )
     longest_stamp_pause_ns: int | None = Field(
         None,
-        description="the longest of these before a piece of standard output; None: no output, or"
-        " an older agent",
+        description="the longest of these before a piece of standard output; None: no output",
     )
     stamp_scheduler: Literal["fifo", "other"] | None = Field(
         None,

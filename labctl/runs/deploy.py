@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from labctl import interrupts
 from labctl.board.agent import BoardAgent
-from labctl.board.prune import Pruner, knows_leases
+from labctl.board.prune import Pruner
 from labctl.config.lab import Board, LabFile
 from labctl.deploy.plan import Object, agents_in, refuse
 from labctl.deploy.send import DeployOptions, Sources, Stopwatch
@@ -375,7 +375,6 @@ def pruner_of(held: BoardSession) -> tuple[Pruner, str]:
         if not there:
             raise
         fence.agent = held.store.path(there[0].sha256)
-        fence.is_old = not knows_leases(transport, fence.agent)
     assert fence.agent is not None
     agent = BoardAgent(transport, fence.agent, workdir, fence)
     pruner = Pruner(

@@ -22,7 +22,6 @@ from labctl.build.plan import BuildRequest
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe
 from labctl.errors import Blame, BoardError, ConfigError, LeaseLost
-from labctl.records.base import SCHEMA_VERSION
 from labctl.records.board import BoardFacts, Execution
 from labctl.records.run import PlanRecord, RunRecord
 from labctl.records.trial import TrialRecord
@@ -170,12 +169,6 @@ def resume_recorded(
     directory, board, lab = request.directory, request.board, request.lab
     run, plan = directory.run(), directory.plan()
     directory.refuse_if_finished()
-    if (written := directory.schema_version()) < SCHEMA_VERSION:
-        raise ConfigError(
-            f"run {run.id} cannot be resumed: labctl {run.labctl_version} began it with records of"
-            f" schema_version {written}, this one writes {SCHEMA_VERSION}",
-            hint=f"`labctl report {run.id}` shows what it measured; `labctl run` makes a new one",
-        )
     if run.untrusted_recipe:
         raise ConfigError(
             f"run {run.id} is of an untrusted recipe, whose files may be others now",

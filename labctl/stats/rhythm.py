@@ -18,6 +18,8 @@ from labctl.stats.hypothesis_tests import sign_flip
 SHORTEST, LONGEST = 2, 8
 #: Probability with which steady runs have a rhythm of any size, for each of both tests.
 _ERROR = 0.001
+#: Six pairs have 720 orders: no test of the order reaches that error.
+_LEAST_PAIRS = 7
 _SHUFFLES = 9999
 #: Fewer shuffles show first what is far from that error.
 _FEW_SHUFFLES, _HOPELESS = 499, 0.02
@@ -40,7 +42,7 @@ def find_rhythm(pairs: Sequence[tuple[float, float]]) -> Rhythm | None:
     """Return the rhythm of runs; None where chance explains their order.
 
     ``pairs`` has the logarithms of the runs of each pair, in the order in which they were measured
-    and without what differs between both sides. Of fewer than 14 pairs no rhythm is found.
+    and without what differs between both sides. Of fewer than 7 pairs no rhythm is found.
     """
     return _rhythm(tuple(pairs))
 
@@ -50,7 +52,7 @@ def _rhythm(pairs: tuple[tuple[float, float], ...]) -> Rhythm | None:
     import numpy as np
 
     changes = np.array([second - first for first, second in pairs])
-    if len(changes) < 2:
+    if len(changes) < _LEAST_PAIRS:
         return None
     rest = changes - changes.mean()
     if rest.any() and _p_of_order(rest) <= _ERROR:

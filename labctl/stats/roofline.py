@@ -97,85 +97,63 @@ def experts_read(experts: int, per_token: int, tokens: int) -> float:
     return 1 - (1 - per_token / experts) ** tokens
 
 
-def predict(
-    *,
-    bytes_per_token: int,
-    resident_bytes: int,
-    memory_bytes: int,
-    load_bytes: int,
-    dram_bytes_per_second: float | None,
-    storage_bytes_per_second: float | None,
-    compute_seconds_per_token: float | None = None,
-    compute_seconds_per_prompt_token: float | None = None,
-    kv_bytes: int = 0,
-    prompt_tokens: int = 1,
-    prompt_bytes: int | None = None,
-    ubatch: int = 512,
-) -> Prediction | None:
-    """Predict the times of a generation; None where the rate that decides is not known.
+@dataclass(frozen=True)
+class Work:
+    """Bytes and tokens of a generation. Raises ValueError for sizes that are not above 0.
 
-    Args:
-        bytes_per_token: weights that one token needs.
-        resident_bytes: what must stay in memory for them not to be read again: the same weights,
-            copies in another layout, the KV cache.
-        memory_bytes: what the board has available for that.
-        load_bytes: what is read from storage before anything is computed.
-        dram_bytes_per_second: read bandwidth of the board's memory.
-        storage_bytes_per_second: read bandwidth of the storage that holds the model.
-        compute_seconds_per_token: what the arithmetic alone takes, where it was measured.
-        compute_seconds_per_prompt_token: the same for each token of a prompt.
-        kv_bytes: of the KV cache that a token in the middle of the generation reads.
-        prompt_tokens: length of the prompt; ``ubatch`` of them share one pass over the weights.
-        prompt_bytes: weights that such a pass needs; None: those of one token.
-        ubatch: physical batch size.
-
-    Raises ValueError for sizes and rates that are not above 0.
+    ``bytes_per_token``: weights that one token needs; ``prompt_bytes``: that a pass over a batch of
+    the prompt needs, None: the same. ``resident_bytes``: what must stay in memory for them not to
+    be read again: the same weights, copies in another layout, the KV cache. ``load_bytes``: what is
+    read from storage before anything is computed; ``kv_bytes``: of the KV cache that a token in the
+    middle of the generation reads. ``ubatch`` tokens of the prompt share one pass.
     """
-    sizes = (bytes_per_token, resident_bytes, memory_bytes, load_bytes, prompt_tokens, ubatch)
-    if min(sizes) <= 0:
-        raise ValueError("sizes must be above 0")
-    rates = (dram_bytes_per_second, storage_bytes_per_second)
-    if any(rate is not None and rate <= 0 for rate in rates):
-        raise ValueError("bandwidths must be above 0")
-    fits = resident_bytes <= memory_bytes
-    from_storage = storage_bytes_per_second
-    batch_bytes = prompt_bytes or bytes_per_token
 
-    def when(*, resident: bool) -> Prediction | None:
-        passes: dict[Bound, float] = {}  # over the weights, for a prompt
-        tokens: dict[Bound, tuple[float, str]] = {}
-        if not resident:
-            if from_storage is None:
-                return None
-            passes["storage"] = batch_bytes / from_storage
-            why = (
-                f"every token reads {size(bytes_per_token)} at {size(from_storage)}/s from storage"
-            )
-            tokens["storage"] = (bytes_per_token / from_storage, why)
-        if dram_bytes_per_second:
-            moved = bytes_per_token + kv_bytes
-            passes["dram"] = batch_bytes / dram_bytes_per_second
-            rate = f"{size(dram_bytes_per_second)}/s from DRAM, at best"
-            tokens["dram"] = (moved / dram_bytes_per_second, f"{size(moved)} a token at {rate}")
-        if compute_seconds_per_token:
-            explanation = f"its arithmetic takes {digits(compute_seconds_per_token)} s a token"
-            tokens["compute"] = (compute_seconds_per_token, explanation)
-        if not tokens:
-            return None
-        bound = max(tokens, key=lambda kind: tokens[kind][0])
-        seconds, why = tokens[bound]
-        prompt = [math.ceil(prompt_tokens / ubatch) * max(passes.values(), default=0.0)]
-        if compute_seconds_per_prompt_token:
-            prompt.append(prompt_tokens * compute_seconds_per_prompt_token)
-        load = load_bytes / from_storage if from_storage else 0.0
-        return Prediction(seconds, load, max(prompt), bound, why, resident)
+    bytes_per_token: int
+    resident_bytes: int
+    load_bytes: int
+    kv_bytes: int = 0
+    prompt_tokens: int = 1
+    prompt_bytes: int | None = None
+    ubatch: int = 512
 
-    resident, paged = when(resident=True), when(resident=False)
-    found, other = (resident, paged) if fits else (paged, resident)
-    there = f"({size(resident_bytes)} of {size(memory_bytes)})"
+    def __post_init__(self) -> None:
+        sizes = (self.bytes_per_token, self.resident_bytes, self.load_bytes, self.prompt_tokens)
+        if min(*sizes, self.ubatch) <= 0:
+            raise ValueError("sizes must be above 0")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Memory of a board, in bytes, and its rates, where they are known.
+
+    ``dram``, ``storage``: bytes per second that are read from memory, and from the storage that
+    holds the model; ``compute``, ``prompt_compute``: seconds that the arithmetic of a token takes,
+    when it is generated and in a prompt. Raises ValueError for what is not above 0.
+    """
+
+    memory_bytes: int
+    dram: float | None
+    storage: float | None
+    compute: float | None = None
+    prompt_compute: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.memory_bytes <= 0:
+            raise ValueError("sizes must be above 0")
+        if any(rate is not None and rate <= 0 for rate in (self.dram, self.storage)):
+            raise ValueError("bandwidths must be above 0")
+
+
+def predict(work: Work, machine: Machine) -> Prediction | None:
+    """Predict the times of a generation; None where the rate that decides is not known."""
+    resident, paged = (_when(work, machine, resident=one) for one in (True, False))
+    fits = work.resident_bytes <= machine.memory_bytes
+    found = resident if fits else paged
+    there = f"({size(work.resident_bytes)} of {size(machine.memory_bytes)})"
     if found is None:
         return None
-    if not near_border(resident_bytes, memory_bytes) or resident is None or paged is None:
+    is_near = near_border(work.resident_bytes, machine.memory_bytes)
+    if not is_near or resident is None or paged is None:
         explanation = f"{'fits' if fits else 'does not fit'} in memory {there}: {found.explanation}"
         return replace(found, explanation=explanation)
     explanation = (
@@ -185,4 +163,34 @@ def predict(
         f" ({paged.explanation}), up to {duration(paged.seconds_per_token * PAGE_READS * 1e9)} if"
         " it reads single pages"
     )
-    return replace(found, explanation=explanation, otherwise=other)
+    return replace(found, explanation=explanation, otherwise=paged if fits else resident)
+
+
+def _when(work: Work, machine: Machine, *, resident: bool) -> Prediction | None:
+    """Return the prediction for weights that stay in memory, or are read again for each token."""
+    passes: dict[Bound, float] = {}  # over the weights, for a prompt
+    tokens: dict[Bound, tuple[float, str]] = {}
+    batch_bytes = work.prompt_bytes or work.bytes_per_token
+    if not resident:
+        if machine.storage is None:
+            return None
+        passes["storage"] = batch_bytes / machine.storage
+        read = f"{size(work.bytes_per_token)} at {size(machine.storage)}/s from storage"
+        tokens["storage"] = (work.bytes_per_token / machine.storage, f"every token reads {read}")
+    if machine.dram:
+        moved = work.bytes_per_token + work.kv_bytes
+        passes["dram"] = batch_bytes / machine.dram
+        rate = f"{size(machine.dram)}/s from DRAM, at best"
+        tokens["dram"] = (moved / machine.dram, f"{size(moved)} a token at {rate}")
+    if machine.compute:
+        explanation = f"its arithmetic takes {digits(machine.compute)} s a token"
+        tokens["compute"] = (machine.compute, explanation)
+    if not tokens:
+        return None
+    bound = max(tokens, key=lambda kind: tokens[kind][0])
+    seconds, why = tokens[bound]
+    prompt = [math.ceil(work.prompt_tokens / work.ubatch) * max(passes.values(), default=0.0)]
+    if machine.prompt_compute:
+        prompt.append(work.prompt_tokens * machine.prompt_compute)
+    load = work.load_bytes / machine.storage if machine.storage else 0.0
+    return Prediction(seconds, load, max(prompt), bound, why, resident)

@@ -13,10 +13,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from labctl.errors import printable
-from labctl.report.figures.words import Language as Code
-from labctl.report.page.language import Language
+from labctl.report.page.language import Code, Language
 from labctl.units import duration, size
-from labctl.web.chinese import CHINESE
 
 PACKAGE = "labctl.web"
 #: Files for browsers, and their types.
@@ -74,7 +72,7 @@ class Renderer:
             "segment": lambda text: quote(text, safe=""),
         }
         self._environment.globals |= {"version": version("labctl"), "with_query": with_query}
-        self._languages = {code: Language(code, CHINESE) for code in _CODES}
+        self._languages = {code: Language(code) for code in _CODES}
 
     def page(self, template: str, code: Code, **values: Any) -> str:
         """Return a page in a language."""

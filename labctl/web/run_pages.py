@@ -13,7 +13,7 @@ from fastapi.responses import HTMLResponse, Response
 from labctl.errors import LabctlError, printable_line
 from labctl.index.index import IndexedRun
 from labctl.records.base import NewerRecord
-from labctl.report.figures.words import Language as Code
+from labctl.report.page.language import Code
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.event_log import EVENTS, EventReader
 from labctl.runs.record.index_refresh import stamp_of

@@ -225,4 +225,4 @@ def test_what_an_evaluation_needs(lab: Path, capsys: pytest.CaptureFixture[str])
     (line,) = [
         line for line in capsys.readouterr().out.splitlines() if line.startswith("gsm8k_budgets")
     ]
-    assert "labctl eval" in line
+    assert "none: an evaluation" in line

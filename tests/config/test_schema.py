@@ -11,7 +11,7 @@ from labctl import shipped
 from labctl.cli.root import run_cli
 from labctl.config.init_files import devices_yaml
 from labctl.config.lab import lab_model
-from labctl.config.recipe_parts import is_evaluation, is_load_test
+from labctl.config.recipe_parts import recipe_kind
 from labctl.config.schema import KINDS, Kind, document_model
 from labctl.config.schema import json_schema as schema_of
 from labctl.config.yaml.document import Document
@@ -112,7 +112,7 @@ def valid(text: str, kind: Kind) -> bool:
 def _asks(path: Path) -> bool:
     """Evaluations and load tests have schemas of their own."""
     document = Document.read(path)
-    return is_evaluation(document) or is_load_test(document)
+    return recipe_kind(document) != "timing"
 
 
 SHIPPED = [

@@ -8,7 +8,7 @@ from labctl import shipped
 from labctl.config.init_files import devices_yaml, recipe_yaml
 from labctl.config.lab import find_lab
 from labctl.config.recipe import Recipe
-from labctl.config.recipe_parts import is_evaluation, is_load_test
+from labctl.config.recipe_parts import recipe_kind
 from labctl.config.target import load_target
 from labctl.config.yaml.document import Document, read_text
 from labctl.engines.registry import engine_names, engine_tasks
@@ -22,8 +22,8 @@ from labctl.transport.registry import TRANSPORTS
 
 ROOT = Path(__file__).parents[2]
 ALL = sorted(shipped.RECIPES.glob("*.yaml"))
-EVALUATIONS = [path for path in ALL if is_evaluation(Document.read(path))]
-LOAD_TESTS = [path for path in ALL if is_load_test(Document.read(path))]
+EVALUATIONS = [path for path in ALL if recipe_kind(Document.read(path)) == "evaluation"]
+LOAD_TESTS = [path for path in ALL if recipe_kind(Document.read(path)) == "load-test"]
 RECIPES = [path for path in ALL if path not in (*EVALUATIONS, *LOAD_TESTS)]
 
 

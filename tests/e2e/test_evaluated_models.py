@@ -1,4 +1,4 @@
-"""``labctl eval`` with a real llama-server and SmolLM2: an accuracy near zero is a result."""
+"""An evaluation by ``labctl run`` with a real llama-server and SmolLM2: an accuracy near zero is a result."""
 
 import json
 from pathlib import Path
@@ -42,7 +42,7 @@ def test_a_started_server_is_evaluated(
         "graders": ["boxed", "numeric"],
     }
     (lab / "sums.yaml").write_text(json.dumps(recipe))
-    assert run_cli(["--lab", str(lab), "eval", str(lab / "sums.yaml"), "--json"]) == 0
+    assert run_cli(["--lab", str(lab), "run", str(lab / "sums.yaml"), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     (endpoint,) = found["run"]["endpoints"]
     assert endpoint["sha256_proven"] is True

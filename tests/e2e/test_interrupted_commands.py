@@ -30,7 +30,7 @@ def test_batches_and_their_continuations(tmp_path: Path, private_state: Path) ->
 
 
 def test_evaluations_and_their_continuations(tmp_path: Path, private_state: Path) -> None:
-    assert interrupt_evaluations(tmp_path, chance(3), 12)["eval", 130] > 0
+    assert interrupt_evaluations(tmp_path, chance(3), 12)["run", 130] > 0
 
 
 def test_bench_and_its_continuations(

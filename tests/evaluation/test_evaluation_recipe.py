@@ -114,12 +114,12 @@ def test_a_key_is_never_written_into_a_recipe() -> None:
     assert "must be the name of an environment variable, not the key itself" in problems(text)
 
 
-def test_each_kind_of_recipe_names_the_command_of_the_other(tmp_path: Path) -> None:
+def test_a_reader_of_one_kind_names_the_command_for_all(tmp_path: Path) -> None:
     file = tmp_path / "sums.yaml"
     file.write_text(GOOD)
     with pytest.raises(ConfigError) as refused:
         load_recipe(file)
-    assert refused.value.hint == f"run it with `labctl eval {file}`"
+    assert refused.value.hint == f"run it with `labctl run {file}`"
     timing = tmp_path / "times.yaml"
     timing.write_text("name: times\nengine: {name: llama_cpp}\n")
     with pytest.raises(ConfigError) as refused:

@@ -62,7 +62,7 @@ def killed_and_resumed(tmp_path: Path, *, questions: int, kills: int, seed: int)
     with scripted_endpoint(slow) as server:
         recipe = lab / "sums.yaml"
         recipe.write_text(recipe_text({"m": [server.address]}, concurrency=4))
-        process = start(lab, "eval", str(recipe))
+        process = start(lab, "run", str(recipe))
         for _ in range(kills):
             number = chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM])
             kill_when(lab, process, answered(lab) + chance.randrange(1, questions // kills), number)
@@ -101,7 +101,7 @@ def test_a_torn_last_line_is_asked_again(
     with scripted_endpoint(slow) as server:
         recipe = lab / "sums.yaml"
         recipe.write_text(recipe_text({"m": [server.address]}))
-        assert run_cli(["--lab", str(lab), "eval", str(recipe)]) == 0
+        assert run_cli(["--lab", str(lab), "run", str(recipe)]) == 0
         run = only_run(lab)
         journal = run.path / "generations.jsonl"
         lines = journal.read_bytes().splitlines(keepends=True)
@@ -122,7 +122,7 @@ def test_other_questions_are_no_continuation(
     with scripted_endpoint(slow) as server:
         recipe = lab / "sums.yaml"
         recipe.write_text(recipe_text({"m": [server.address]}))
-        assert run_cli(["--lab", str(lab), "eval", str(recipe)]) == 0
+        assert run_cli(["--lab", str(lab), "run", str(recipe)]) == 0
         run = only_run(lab)
         (run.path / "end.json").unlink()
         (lab / "sums.jsonl").write_text(json.dumps({"question": "1?", "answer": "1"}) + "\n")
@@ -130,4 +130,4 @@ def test_other_questions_are_no_continuation(
         assert run_cli(["--lab", str(lab), "resume", "latest"]) == 2
     told = capsys.readouterr().err
     assert "cannot be resumed: the data set sums.jsonl changed" in told
-    assert "start a new one: `labctl eval`" in told
+    assert "start a new one: `labctl run`" in told

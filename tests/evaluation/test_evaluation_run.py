@@ -9,7 +9,7 @@ from evaluations import boxed, evaluate, no_board, number_of, recipe_of, recipe_
 from scripted_answers import Answer, Asked
 from scripted_endpoint import scripted_endpoint
 
-from labctl.cli.eval import show_evaluation
+from labctl.cli.evaluation_view import show_evaluation
 from labctl.cli.root import run_cli
 from labctl.errors import Blame, ConfigError, ExitStatus, HostError
 from labctl.evaluation.directory import EvaluationDirectory
@@ -234,7 +234,7 @@ def test_a_server_that_refuses_every_question_is_told_by_its_words(
     monkeypatch.chdir(lab.root)
     with scripted_endpoint({"": Answer(status=400, message="no such template")}) as server:
         (lab.root / "sums.yaml").write_text(recipe_text({"m": [server.address]}))
-        assert run_cli(["eval", "sums.yaml"]) == ExitStatus.JOB
+        assert run_cli(["run", "sums.yaml"]) == ExitStatus.JOB
         assert len(server.answered) == 4
     told = capsys.readouterr().err
     assert "no such template (4 generations have no answer)" in told
@@ -330,7 +330,7 @@ def test_a_run_that_is_cut_off_before_two_have_the_same_question(
         )  # fmt: skip
         outcome = evaluate(lab, recipe_of(text))
     assert (outcome.exit_status, outcome.table.cells) == (ExitStatus.JOB, ())
-    show_evaluation(outcome.directory.run, as_json=False)
+    show_evaluation(outcome.directory.run)
     assert "no question is answered by every variant" in capsys.readouterr().out
 
 

@@ -8,7 +8,7 @@ from simulated_farm import SimulatedFarm, Truth, nights_in_a_row
 
 from labctl.config.lab import Lab, LabFile
 from labctl.errors import ConfigError
-from labctl.farm.nightly.acceptance import accept_slowdown
+from labctl.farm.nightly.acceptance import accept_slowdown, unaccept_slowdown
 from labctl.farm.nightly.executor import GOOD
 from labctl.farm.nightly.last_good import new_good_runs
 from labctl.farm.nightly.nights import same_programs
@@ -175,3 +175,14 @@ def test_only_a_confirmed_slowdown_of_a_known_row_is_accepted(
         nights(tmp_path, 1, slow)
     with pytest.raises(ConfigError, match=text):
         accept_slowdown(lab_of(tmp_path), PLAN, row, None)
+
+
+def test_what_was_accepted_by_mistake_is_taken_back(accepted: Path) -> None:
+    lab = lab_of(accepted)
+    with pytest.raises(ConfigError, match=f"no accepted row .other.; known: {ROW}"):
+        unaccept_slowdown(lab, PLAN, "other")
+    (taken,) = unaccept_slowdown(lab, PLAN, ROW)
+    assert taken.reason == "the new sampler"
+    assert lab_state(lab).accepted.list(PLAN) == []
+    (result,) = nights(accepted, 1, 0.08)
+    assert result.findings[0].verdict is NightVerdict.SLOWER

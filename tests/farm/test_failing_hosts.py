@@ -56,7 +56,12 @@ class Farm:
         environment["PYTHONPATH"] = os.pathsep.join(sys.path)
         with (self.root / f"{host}.log").open("ab") as log:
             self.processes[host] = subprocess.Popen(
-                words, env=environment, stdout=log, stderr=log, start_new_session=True
+                words,
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
 
     def fail(self, host: str, chance: random.Random) -> None:

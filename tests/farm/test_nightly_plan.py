@@ -17,11 +17,11 @@ from labctl.farm.nightly.budget import plan_pairs, smallest_slowdown
 from labctl.farm.nightly.executor import Built
 from labctl.farm.nightly.nights import begin_night, read_result
 from labctl.farm.nightly.plan_file import read_plan
-from labctl.farm.nightly.planning import make_plan
+from labctl.farm.nightly.planning import make_plan, waited_nights
 from labctl.farm.nightly.results import plan_lines
 from labctl.farm.nightly.run import NightRequest, _planned
 from labctl.farm.nightly.sources import sources_of
-from labctl.records.night import NightRecord
+from labctl.records.night import NightRecord, NightVerdict
 from labctl.transport.base import Transport
 from labctl.transport.registry import TRANSPORTS
 
@@ -300,3 +300,10 @@ def test_a_shallow_clone_is_named_and_how_to_get_the_rest(lab: LabFile) -> None:
 def test_a_dry_run_finds_a_folder_of_the_history_that_is_not_there(lab: LabFile) -> None:
     plan = PLAN.replace("product: ticker", "product: ticker\n    history: [source/good, source/c1]")
     assert "source/c1: no folder" in str(looked_at(lab, plan)["head"])
+
+
+def test_a_row_waits_as_long_as_one_of_its_variants_has_no_verdict() -> None:
+    good, open_one = NightVerdict.GOOD, NightVerdict.NOT_MEASURED
+    assert waited_nights([[good, good]]) == 0
+    assert waited_nights([[open_one, good], [], [good, open_one], [good, good]]) == 3
+    assert waited_nights([[open_one]] * 20) == 7

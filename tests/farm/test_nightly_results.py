@@ -392,3 +392,30 @@ def test_a_plan_says_how_long_all_rows_take_and_when_the_night_ends(tmp_path: Pa
         update={"rows": (rows[0].model_copy(update={"seconds": 0.0}), *rows[1:])}
     )
     assert "and 1 row of unknown time" in total_line(unknown)
+
+
+def test_the_commit_of_one_row_is_not_said_to_slow_another_row() -> None:
+    slow = finding(SLOWER, Blame.JOB, ratio=1.07)
+    other = slow.model_copy(update={"row": "llama/q2@rk2"})
+    one = result(slow, other).model_copy(update={"searches": (FOUND,)})
+    assert headline(one).endswith(
+        f"first slow commit of llama/rk3568: {'c' * 12} (by llama/q8@rk1 q8_0;"
+        " 1 other slow row not searched)"
+    )
+
+
+@pytest.mark.parametrize("slow", [True, False])
+def test_a_board_that_dies_takes_no_verdict_of_another_variant_with_it(
+    tmp_path: Path, slow: bool
+) -> None:
+    """q8 is decided, by the screening or at its first look; q2 needs more, and the board dies."""
+    farm = SimulatedFarm(2, realistic(0.02), Truth())
+    (row,) = plan_rows(farm, 1)
+    row = row.model_copy(update={"variants": ("q8", "q2"), "equals": ()})
+    farm.truth.of_variant = {"q8": {"head": 0.12 if slow else -0.05}, "q2": {"head": 0.032}}
+    farm.truth.dead = {row.board: 2 * (row.screen + (row.look if slow else 3))}
+    night = night_of(tmp_path, farm, [row])
+    night.run()
+    q8, q2 = night.findings()
+    assert q8.verdict is (NightVerdict.SLOWER if slow else NightVerdict.GOOD)
+    assert (q2.verdict, q2.blame) == (NightVerdict.NOT_MEASURED, Blame.INFRA)

@@ -1,6 +1,7 @@
 """The search for a slow commit: right, or a range that holds it, and hardly ever a wrong one."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from labctl.farm.nightly.executor import Built
 from labctl.farm.nightly.plan_file import NightPlan
 from labctl.farm.nightly.search import search_commits
 from labctl.farm.nightly.sources import Sources
-from labctl.records.night import NightVerdict
+from labctl.records.night import NightVerdict, Stage
 
 
 def farm_with(slow_from: int, count: int = 16, **truth: object):  # type: ignore[no-untyped-def]
@@ -227,3 +228,28 @@ def test_commits_follow_the_first_parents_without_both_ends(
         sources.commits("b/t", {**sides, "good": Built("k", "v", side)})
     with pytest.raises(ConfigError, match="is not a commit"):
         sources.commits("b/t", {**sides, "good": Built("k", "v", "content 1234")})
+
+
+def test_a_commit_that_changes_no_byte_of_the_program_is_never_named(tmp_path: Path) -> None:
+    """As of documents only: no pair is needed to clear it."""
+
+    class Documents(SimulatedFarm):
+        """The first slow commit, c07, is told to be the program of the one before it."""
+
+        def build(self, name: str, side: str) -> Built:
+            built = super().build(name, side)
+            return replace(built, program="llama-c06") if side == "c07" else built
+
+    farm = Documents(3, realistic(0.01), Truth())
+    (row,) = plan_rows(farm, 1)
+    farm.truth.slow = {row.name: 0.05}
+    farm.truth.commits = {f"c{n:02d}": 0.05 * (n >= 7) for n in range(15)}
+    night = night_of(tmp_path, farm, [row])
+    night.run()
+    (found,) = search_commits(night)
+    assert (found.outcome, found.first) == ("range", None)
+    pairs: dict[int | None, set[str | None]] = {}
+    for entry in night.state.entries:
+        if entry.stage is Stage.PROVE:
+            pairs.setdefault(entry.pair, set()).add(entry.side)
+    assert {"c06", "c07"} not in pairs.values()

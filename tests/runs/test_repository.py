@@ -422,17 +422,17 @@ def test_nobody_sees_half_a_list_while_runs_are_read_again(
 
 def test_a_damaged_run_is_listed_as_damaged_and_stops_nothing(runs: Path) -> None:
     path = runs / FIRST / "run.json"
-    path.write_text(path.read_text().replace('"schema_version": 2', '"schema_version": 3'))
+    path.write_text(path.read_text().replace('"schema_version": 1', '"schema_version": 3'))
     third = planned_run(runs, run("20261122T000000Z-q2-fedcba"), plan())
     third.add(trial(1))
     (third.trial_path(1, "q2_k-r1") / "record.json").write_text("{")
     newest, whole, oldest = (one.run for one in RunRepository(runs).query())
     assert [one.state for one in (newest, whole, oldest)] == ["damaged", "unfinished", "damaged"]
-    newer = r"run\.json was written by a newer labctl, schema_version 3; this one reads up to 2"
+    newer = r"run\.json was written by a newer labctl, schema_version 3; this one reads 1"
     assert re.search(newer, oldest.damage or "")
     assert (oldest.recipe, oldest.started[:19]) == ("q2", "2026-11-20T22:30:00")
     assert "record.json is not a record" in (newest.damage or "")
-    path.write_text(path.read_text().replace('"schema_version": 3', '"schema_version": 2'))
+    path.write_text(path.read_text().replace('"schema_version": 3', '"schema_version": 1'))
     assert [one.run.state for one in RunRepository(runs).query()][2] == "unfinished"
 
 

@@ -123,7 +123,7 @@ class Lab:
     def evaluate(self, server: Server, name: str, **keys: Any) -> dict[str, Any]:
         """Run an evaluation; return its JSON."""
         self.recipe(server, name, **keys)
-        found: dict[str, Any] = json.loads(self.labctl("eval", f"{name}.yaml", "--json"))
+        found: dict[str, Any] = json.loads(self.labctl("run", f"{name}.yaml", "--json"))
         return found
 
     def recipe(
@@ -390,7 +390,7 @@ def test_choices_by_probability(server: Server, lab: Lab, table: Table) -> None:
     recipe = yaml.safe_load(path.read_text())
     recipe["dataset"]["format"] = "choice"
     path.write_text(yaml.safe_dump(recipe))
-    out = lab.labctl("eval", "probability.yaml", "--json", status=None)
+    out = lab.labctl("run", "probability.yaml", "--json", status=None)
     if "probabilit" in out and '"run"' not in out:
         table.put(server.kind.name, "probability", "refused before the first question")
         return
@@ -417,7 +417,7 @@ def test_killed_and_resumed(server: Server, lab: Lab, table: Table) -> None:
         budgets=[8],
         attempts=2,
     )
-    running_labctl = lab.start("eval", "resumed.yaml", "--json")
+    running_labctl = lab.start("run", "resumed.yaml", "--json")
     done = threading.Event()
 
     def answered() -> int:

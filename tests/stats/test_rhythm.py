@@ -54,3 +54,6 @@ def test_few_pairs_show_no_rhythm() -> None:
     assert find_rhythm([(0.0, 0.1)]) is None
     assert find_rhythm([(0.0, 0.0)] * 20) is None
     assert find_rhythm(pairs_of(random.Random(1), 8, rhythm(4, 1, "half"))) is None
+    chance = random.Random(2)  # a night whose time ran out may have any number
+    for count in range(2, 14):
+        find_rhythm(pairs_of(chance, count, rhythm(3, 1, "wave")))

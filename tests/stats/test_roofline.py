@@ -1,11 +1,19 @@
+from dataclasses import fields
 from typing import Any
 
 import pytest
 
-from labctl.stats.roofline import Prediction, experts_read, predict
+from labctl.stats.roofline import Machine, Prediction, Work, experts_read, predict
 
 GB = 10**9
+OF_MACHINE = {field.name for field in fields(Machine)}
 DRAM = 5.5 * GB
+
+
+def predicted_of(**values: Any) -> Prediction | None:
+    machine = {name: value for name, value in values.items() if name in OF_MACHINE}
+    work = {name: value for name, value in values.items() if name not in OF_MACHINE}
+    return predict(Work(**work), Machine(**machine))
 
 
 def test_original_experiment_is_explained_by_the_storages_bandwidth() -> None:
@@ -15,13 +23,13 @@ def test_original_experiment_is_explained_by_the_storages_bandwidth() -> None:
     Q8_0 with 7.97 GB took 49.73 s. The files are larger: the embedding is not read again.
     """
     storage = 3.0 * GB / 18.18
-    large = predict(
+    large = predicted_of(
         bytes_per_token=round(7.97 * GB),
         resident_bytes=round(7.97 * GB),
         memory_bytes=2 * GB,
         load_bytes=round(8.54 * GB),
-        dram_bytes_per_second=DRAM,
-        storage_bytes_per_second=storage,
+        dram=DRAM,
+        storage=storage,
     )
     assert large is not None
     assert large.bound == "storage"
@@ -30,13 +38,13 @@ def test_original_experiment_is_explained_by_the_storages_bandwidth() -> None:
 
 
 def test_model_that_fits_is_bound_by_dram() -> None:
-    small = predict(
+    small = predicted_of(
         bytes_per_token=round(0.63 * GB),
         resident_bytes=round(0.7 * GB),
         memory_bytes=2 * GB,
         load_bytes=round(0.7 * GB),
-        dram_bytes_per_second=DRAM,
-        storage_bytes_per_second=175e6,
+        dram=DRAM,
+        storage=175e6,
         prompt_tokens=600,
         ubatch=512,
     )
@@ -49,13 +57,13 @@ def test_model_that_fits_is_bound_by_dram() -> None:
 
 
 def test_a_generation_is_load_prompt_and_the_other_tokens() -> None:
-    slow = predict(
+    slow = predicted_of(
         bytes_per_token=10 * GB,
         resident_bytes=10 * GB,
         memory_bytes=2 * GB,
         load_bytes=11 * GB,
-        dram_bytes_per_second=DRAM,
-        storage_bytes_per_second=0.1 * GB,
+        dram=DRAM,
+        storage=0.1 * GB,
         prompt_tokens=7,
     )
     assert slow is not None
@@ -65,20 +73,18 @@ def test_a_generation_is_load_prompt_and_the_other_tokens() -> None:
     assert slow.seconds(prompts=1, tokens=3) == 510
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"bytes_per_token": 0}, {"memory_bytes": 0}, {"storage_bytes_per_second": 0.0}]
-)
+@pytest.mark.parametrize("wrong", [{"bytes_per_token": 0}, {"memory_bytes": 0}, {"storage": 0.0}])
 def test_nothing_is_predicted_from_nothing(wrong: dict[str, int]) -> None:
     right = {
         "bytes_per_token": 1,
         "resident_bytes": 1,
         "memory_bytes": 1,
         "load_bytes": 1,
-        "dram_bytes_per_second": 1.0,
-        "storage_bytes_per_second": 1.0,
+        "dram": 1.0,
+        "storage": 1.0,
     }
     with pytest.raises(ValueError, match="above 0"):
-        predict(**(right | wrong))  # type: ignore[arg-type]
+        predicted_of(**(right | wrong))  # type: ignore[arg-type]
 
 
 def predicted(**changes: Any) -> Prediction | None:
@@ -88,20 +94,18 @@ def predicted(**changes: Any) -> Prediction | None:
         "resident_bytes": GB,
         "memory_bytes": 2 * GB,
         "load_bytes": GB,
-        "dram_bytes_per_second": 5.0 * GB,
-        "storage_bytes_per_second": 0.1 * GB,
+        "dram": 5.0 * GB,
+        "storage": 0.1 * GB,
     }
-    return predict(**{**values, **changes})
+    return predicted_of(**{**values, **changes})
 
 
 def test_the_slowest_of_all_parts_is_the_bound_wherever_the_weights_come_from() -> None:
-    slow = predicted(compute_seconds_per_token=0.9)
+    slow = predicted(compute=0.9)
     assert slow is not None
     assert (slow.bound, slow.seconds_per_token, slow.load_seconds) == ("compute", 0.9, 10)
     assert "its arithmetic takes 0.900 s a token" in slow.explanation
-    fast_storage = predicted(
-        memory_bytes=GB // 2, storage_bytes_per_second=2.0 * GB, compute_seconds_per_token=0.9
-    )
+    fast_storage = predicted(memory_bytes=GB // 2, storage=2.0 * GB, compute=0.9)
     assert fast_storage is not None
     assert (fast_storage.bound, fast_storage.load_seconds) == ("compute", 0.5)
 
@@ -117,8 +121,8 @@ def test_the_cache_of_earlier_positions_is_read_from_memory_too() -> None:
 
 
 def test_the_tokens_of_a_prompt_share_bytes_but_not_arithmetic() -> None:
-    few = predicted(prompt_tokens=2, compute_seconds_per_prompt_token=0.05)
-    many = predicted(prompt_tokens=100, compute_seconds_per_prompt_token=0.05)
+    few = predicted(prompt_tokens=2, prompt_compute=0.05)
+    many = predicted(prompt_tokens=100, prompt_compute=0.05)
     assert few is not None
     assert many is not None
     assert few.prompt_seconds == pytest.approx(0.2)
@@ -126,14 +130,14 @@ def test_the_tokens_of_a_prompt_share_bytes_but_not_arithmetic() -> None:
 
 
 def test_only_the_rate_that_decides_has_to_be_known() -> None:
-    resident = predicted(storage_bytes_per_second=None)
+    resident = predicted(storage=None)
     assert resident is not None
     assert (resident.bound, resident.load_seconds) == ("dram", 0)
-    paged = predicted(memory_bytes=1, dram_bytes_per_second=None)
+    paged = predicted(memory_bytes=1, dram=None)
     assert paged is not None
     assert paged.bound == "storage"
-    assert predicted(dram_bytes_per_second=None) is None
-    assert predicted(memory_bytes=1, storage_bytes_per_second=None) is None
+    assert predicted(dram=None) is None
+    assert predicted(memory_bytes=1, storage=None) is None
 
 
 @pytest.mark.parametrize(("memory", "fits"), [(1.14, True), (0.88, False)])
@@ -160,7 +164,7 @@ def test_away_from_the_border_there_is_one_time(memory: float) -> None:
 
 
 def test_near_the_border_one_time_is_enough_where_the_other_is_unknown() -> None:
-    found = predicted(memory_bytes=round(1.1 * GB), storage_bytes_per_second=None)
+    found = predicted(memory_bytes=round(1.1 * GB), storage=None)
     assert found is not None
     assert (found.bound, found.both) == ("dram", None)
 

@@ -1,13 +1,16 @@
 """A lab host of a simulated farm: its worker, whose jobs only take time. Run as a program.
 
-``farm_host.py ROOT HOST LEASE_SECONDS BOARD...``
+``farm_host.py ROOT HOST LEASE_SECONDS BOARD...``; it ends at once when its input does: with the
+test that started it, even where that was killed.
 """
 
+import os
 import random
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 
 from labctl import interrupts
 from labctl.config.lab import find_lab
@@ -41,6 +44,12 @@ def main() -> None:
     worker.run()
 
 
+def _end_with_input() -> None:
+    sys.stdin.read()
+    os._exit(1)
+
+
 if __name__ == "__main__":
+    Thread(target=_end_with_input, daemon=True).start()
     interrupts.install()
     main()

@@ -205,7 +205,7 @@ def interrupt_evaluations(root: Path, chance: random.Random, count: int) -> Ends
         (root / "sums.yaml").write_text(recipe_text({"m": [server.address]}, concurrency=at_once))
         while len(pressed.took) < count:
             before, asked = len(pressed.took), len(server.answered)
-            pressed.to_the_end(("eval", "sums.yaml"), lambda: answers(root))
+            pressed.to_the_end(("run", "sums.yaml"), lambda: answers(root))
             again = (len(pressed.took) - before) * (at_once + 1)
             assert len(server.answered) - asked <= questions + again
     for path in root.glob("runs/*/evaluation.json"):

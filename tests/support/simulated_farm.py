@@ -301,7 +301,7 @@ def nights_in_a_row(
         planned = []
         for row in plan_rows(SimulatedFarm(0, realistic(0.01), Truth()), rows):
             noise = past[row.name].noise if row.name in past else None
-            waited = waited_nights([one.get(row.name) for one in findings])
+            waited = waited_nights([one.get(row.name, ()) for one in findings])
             accepted = accepted_changes(lab_state(lab).accepted.list(plan), row.name)
             update = {"equals": (), "accepted": accepted, "variants": variants}
             alone = row.model_copy(update=update)

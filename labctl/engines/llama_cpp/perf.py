@@ -109,6 +109,37 @@ def parse_perf(stderr: bytes, *, limit: int) -> Perf:
 
     Raises OutputNotUnderstood if lines are missing or impossible.
     """
+    form, ns, counts = _fields(stderr)
+    # A count is never printed as 0, even if nothing ran: a time of 0.00 ms shows that.
+    perf = Perf(
+        form=form,
+        load_ns=ns.get("load"),
+        prompt_eval_ns=ns["prompt eval"] or None,
+        prompt_tokens=counts["prompt eval"] if ns["prompt eval"] else None,
+        eval_ns=ns["eval"] or None,
+        eval_runs=counts["eval"] if ns["eval"] else 0,
+        sampling_ns=ns.get("sampling", ns.get("sample")),
+        total_ns=ns["total"],
+    )
+    parts_ns = (perf.prompt_eval_ns or 0) + (perf.eval_ns or 0)
+    if parts_ns > perf.total_ns + _ROUNDING_NS:
+        raise OutputNotUnderstood(
+            f"llama.cpp's prompt eval and eval took {parts_ns / 1e6:.2f} ms,"
+            f" its total is {perf.total_ns / 1e6:.2f} ms"
+        )
+    if perf.generated_tokens > limit:
+        raise OutputNotUnderstood(
+            f"llama.cpp reports {perf.generated_tokens} generated tokens, but {limit} were"
+            " requested"
+        )
+    return perf
+
+
+def _fields(stderr: bytes) -> tuple[str, dict[str, int], dict[str, int]]:
+    """Return the form of the lines, their times in ns, and their counts, by field.
+
+    Raises OutputNotUnderstood where a field is missing, or there twice.
+    """
     forms: set[str] = set()
     ns: dict[str, int] = {}
     counts: dict[str, int] = {}
@@ -143,29 +174,7 @@ def parse_perf(stderr: bytes, *, limit: int) -> Perf:
         raise OutputNotUnderstood(
             f"llama.cpp's performance lines appear twice: {', '.join(sorted(twice))}"
         )
-    # A count is never printed as 0, even if nothing ran: a time of 0.00 ms shows that.
-    perf = Perf(
-        form=forms.pop(),
-        load_ns=ns.get("load"),
-        prompt_eval_ns=ns["prompt eval"] or None,
-        prompt_tokens=counts["prompt eval"] if ns["prompt eval"] else None,
-        eval_ns=ns["eval"] or None,
-        eval_runs=counts["eval"] if ns["eval"] else 0,
-        sampling_ns=ns.get("sampling", ns.get("sample")),
-        total_ns=ns["total"],
-    )
-    parts_ns = (perf.prompt_eval_ns or 0) + (perf.eval_ns or 0)
-    if parts_ns > perf.total_ns + _ROUNDING_NS:
-        raise OutputNotUnderstood(
-            f"llama.cpp's prompt eval and eval took {parts_ns / 1e6:.2f} ms,"
-            f" its total is {perf.total_ns / 1e6:.2f} ms"
-        )
-    if perf.generated_tokens > limit:
-        raise OutputNotUnderstood(
-            f"llama.cpp reports {perf.generated_tokens} generated tokens, but {limit} were"
-            " requested"
-        )
-    return perf
+    return forms.pop(), ns, counts
 
 
 def _ms_to_ns(text: str) -> int:

@@ -205,21 +205,7 @@ class AnswerBuilder:
         self.check_end(exchange)
         if self._request.likeliest and self.likeliest is None:
             raise OutputNotUnderstood("the server does not report the probabilities of tokens")
-        count = self.completion_tokens if self.has_count else None
-        most = self._request.max_tokens
-        reported = max(self.listed, len(self.ids))
-        if count is not None and reported > count:
-            raise OutputNotUnderstood(f"the server counts {count} tokens, but sent {reported}")
-        if most is not None and (count or reported) > most * self.choices:
-            raise OutputNotUnderstood(
-                f"the server generated {count or reported} tokens, the limit was {most}",
-                hint=_LIMIT_HINT,
-            )
-        counted_by: TokenCounter = "usage"
-        if count is None:
-            counted_by = "stream" if reported or tokenized is None else "tokenizer"
-            if not reported and tokenized is not None:
-                count = len(tokenized)
+        counted_by, count, reported = self._counted(tokenized)
         finish = _FINISHED.get(self.finish or "", "unknown")
         hidden = 0 if self.thoughts or count is None else min(self.thought_tokens or 0, count)
         arrivals, after_first = pieces_with_tokens(
@@ -253,6 +239,27 @@ class AnswerBuilder:
             server=self.server or exchange.server,
             served_name=self.served_name,
         )
+
+    def _counted(self, tokenized: tuple[int, ...] | None) -> tuple[TokenCounter, int | None, int]:
+        """Return the counter, its number of tokens if it has one, and the tokens listed singly.
+
+        Raises OutputNotUnderstood for more tokens than counted, or than the limit.
+        """
+        count = self.completion_tokens if self.has_count else None
+        most = self._request.max_tokens
+        reported = max(self.listed, len(self.ids))
+        if count is not None and reported > count:
+            raise OutputNotUnderstood(f"the server counts {count} tokens, but sent {reported}")
+        if most is not None and (count or reported) > most * self.choices:
+            raise OutputNotUnderstood(
+                f"the server generated {count or reported} tokens, the limit was {most}",
+                hint=_LIMIT_HINT,
+            )
+        if count is not None:
+            return "usage", count, reported
+        if reported or tokenized is None:
+            return "stream", None, reported
+        return "tokenizer", len(tokenized), reported
 
 
 def documents(messages: Iterable[Message]) -> list[JsonValue]:

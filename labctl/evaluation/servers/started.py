@@ -9,7 +9,7 @@ import hashlib
 import platform
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from labctl.engines.base import EngineParameters, Inputs
 from labctl.engines.server_lifecycle import Server, ServerHost, serve
 from labctl.engines.this_host import ThisHost
 from labctl.errors import ConfigError
+from labctl.evaluation.recipe_parts import READY_SECONDS
 from labctl.files import host_writes
 from labctl.performance.prediction import ModelWorkload, Rates
 from labctl.records.board import BoardFacts
@@ -33,7 +34,7 @@ from labctl.records.run import ArtifactIdentity
 from labctl.records.trial import ModelIdentity
 from labctl.retry import RETRY_SECONDS, retry_infra
 from labctl.runs.board.deploy_preview import missing_objects, sending, take_and_send
-from labctl.runs.board.lab_lease import BoardUse
+from labctl.runs.board.lab_lease import SERVE, BoardUse
 from labctl.runs.board.server_host import BoardServers
 from labctl.runs.board.session import BoardSession, hold_board
 from labctl.runs.inputs.servers import ServerFiles, find_server
@@ -42,8 +43,6 @@ from labctl.runs.planning.memory_fit import MemoryFit
 from labctl.transport.base import Transport
 from labctl.transport.local import LocalTransport
 
-#: Loading may read gigabytes from a slow card, and warm up.
-READY_SECONDS = 1800.0
 _FACTS_SECONDS = 20.0
 
 
@@ -53,7 +52,8 @@ class ServerRequest:
 
     ``name`` is the endpoint's key, ``model`` a key of ``models``; ``board`` None is this host.
     ``target``: target of the program's build, by default the machine's own. ``max_seconds``:
-    longest run time of the server, also if its controller dies.
+    longest run time of the server, also if its controller dies. ``use`` says for whom, and for which job and run, a board
+    is taken.
     """
 
     name: str
@@ -68,6 +68,7 @@ class ServerRequest:
     api: str = "llama-server"
     target: str | None = None
     ready_within: float = READY_SECONDS
+    use: BoardUse = SERVE
 
     def program_target(self, lab_root: Path) -> str:
         """Return the target of the program's build. Raises ConfigError if it cannot run there."""
@@ -149,7 +150,8 @@ def started_endpoint(
     @contextmanager
     def held_board(board: Board) -> Iterator[BoardSession]:
         assert connect is not None  # of a board there is a link
-        use = BoardUse(f"serve {request.model}", request.max_seconds, kind="serve")
+        purpose, seconds = f"serve {request.model}", request.max_seconds
+        use = replace(request.use, purpose=purpose, max_seconds=seconds)
         with connect() as transport, hold_board(board, transport, lab, use) as held:
             held.claim.refuse_if_taken()
             yield held

@@ -7,7 +7,7 @@ import platform
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar
@@ -34,6 +34,7 @@ from labctl.evaluation.serving.generator import (
     StagePlan,
 )
 from labctl.evaluation.serving.metrics import StageMetrics, measure
+from labctl.evaluation.serving.preview import closed_loops, planned_stage
 from labctl.evaluation.serving.recipe import LoadTestRecipe
 from labctl.evaluation.serving.served import Served
 from labctl.evaluation.serving.server_clock import Own, ServerClock
@@ -51,8 +52,6 @@ _SPARE_CONNECTIONS = 4
 _TICK_SECONDS = 0.5
 #: Shortest wait between two looks for a server that is not ready.
 _READY_PAUSE_SECONDS = 0.5
-#: Most stages of one recipe: each has its own seeds.
-_MOST_STAGES = 1000
 
 
 @dataclass(frozen=True)
@@ -83,11 +82,12 @@ class LoadTest:
         served: Served,
         progress: Callable[[LoadProgress], None],
         note: Callable[[str], None],
+        job: str | None,
         stack: ExitStack,
     ):
         self._recipe, self._lab, self._directory = recipe, lab, directory
         self._dataset, self._served, self._progress = dataset, served, progress
-        self._note, self._stack = note, stack
+        self._note, self._job, self._stack = note, job, stack
         self._until = None if recipe.max_time is None else time.monotonic() + recipe.max_time
         self._stages: list[StageRecord] = []
         self._measured: list[tuple[StageRecord, StageMetrics | None]] = []
@@ -255,15 +255,15 @@ class LoadTest:
             labctl_version=importlib.metadata.version("labctl"),
             lab_revision=lab_revision(self._lab.root),
             host=platform.node(),
+            job=self._job,
             started=datetime.now(UTC),
         )
         self._directory.open_test(record, recipe.as_written)
 
     async def _loads(self, generator: LoadGenerator) -> None:
         recipe = self._recipe
-        alone = [1] if recipe.sweep and 1 not in recipe.concurrency else []
         single = 0.0
-        for streams in (*alone, *recipe.concurrency):
+        for streams in closed_loops(recipe):
             if self._is_over:
                 return
             metrics = await self._load(generator, concurrency=streams)
@@ -304,20 +304,11 @@ class LoadTest:
         ``judged``: make it long enough for a verdict.
         """
         recipe, number = self._recipe, len(self._stages) + 1
-        requests, duration_s = recipe.measured_requests, recipe.duration
+        plan = planned_stage(recipe, number, concurrency=concurrency, rate=rate)
         if judged and rate is not None:
             latency = own_latency_ns(self._measured)
-            requests, duration_s = planned(rate, latency, requests, duration_s)
-        plan = StagePlan(
-            number=number,
-            seed=recipe.seed * _MOST_STAGES + number,
-            warm_up=max(recipe.warm_up, concurrency or 0) if recipe.warm_up else 0,
-            requests=requests,
-            duration_s=duration_s,
-            concurrency=concurrency,
-            rate=rate,
-            arrivals=recipe.arrivals,
-        )
+            requests, duration_s = planned(rate, latency, plan.requests, plan.duration_s)
+            plan = replace(plan, requests=requests, duration_s=duration_s)
         self._rows = []
         async with self._ticking(plan):
             try:

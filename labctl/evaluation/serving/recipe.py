@@ -1,16 +1,16 @@
 """Recipes of load tests: their server, requests and loads.
 
-A recipe with an ``endpoint`` and no ``engine`` is one of these; ``labctl load-test`` runs it.
+A recipe with an ``endpoint``, and neither ``engine`` nor ``dataset``, is one of these.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Self
 
 from pydantic import BeforeValidator, Field, JsonValue, ValidationError, model_validator
 
 from labctl.checked import did_you_mean, listed, unknown
-from labctl.config.recipe_parts import WrittenRecipe, check_kind
+from labctl.config.recipe_parts import check_kind
 from labctl.config.set_values import apply_settings
 from labctl.config.types import Duration, Line, Name, RunTime
 from labctl.config.yaml.document import Document, StrictModel, refuse, refuse_all
@@ -18,11 +18,15 @@ from labctl.config.yaml.loader import Path as DocumentPath
 from labctl.errors import ConfigError
 from labctl.evaluation.datasets.source import DatasetSource
 from labctl.evaluation.prompts import Prompt
-from labctl.evaluation.recipe_parts import EndpointSource, EvaluatedModel
+from labctl.evaluation.recipe_parts import EndpointSource, EvaluatedModel, ServedRecipe
 from labctl.evaluation.serving.figures import FIGURES, OF_THE_TEST
 from labctl.evaluation.serving.generator import MOST_OUTSTANDING
 from labctl.records.serving import Arrivals, LatencyLimits, LengthRange, ServingRecord
 
+#: Name of the server in records.
+ENDPOINT = "endpoint"
+#: Longest run time of a server if its test has no `max_time`.
+_MAX_SECONDS = 24 * 3600.0
 _MOST_TOKENS = 10_000_000
 _DEFAULT_PROMPT, _DEFAULT_OUTPUT = 128, 64
 _DEFAULT_REQUESTS = 100
@@ -149,15 +153,11 @@ class LoadGate(StrictModel):
         return self
 
 
-class LoadTestRecipe(WrittenRecipe):
+class LoadTestRecipe(ServedRecipe):
     """One load test: loads on one server, one after the other."""
 
-    name: Name
-    """Name of its runs."""
-    description: Line | None = None
-    """Description for people."""
-    models: Annotated[dict[Name, EvaluatedModel], Field(min_length=1)]
-    """The model, by a short name."""
+    kind = "load-test"
+
     endpoint: EndpointSource
     """The server."""
     workload: WorkloadSource = WorkloadSource()
@@ -233,6 +233,25 @@ class LoadTestRecipe(WrittenRecipe):
                 yield ("gates", index, "rate"), f"no load of this recipe has rate {gate.rate:g}"
 
     @property
+    def questions(self) -> DatasetSource | None:
+        """Its data set; None: made-up texts."""
+        return self.workload.dataset
+
+    @property
+    def servers(self) -> Mapping[str, EndpointSource]:
+        """Its server, by name."""
+        return {ENDPOINT: self.endpoint}
+
+    @property
+    def longest_seconds(self) -> float:
+        """The longest that its server may run, in s."""
+        return _MAX_SECONDS if self.max_time is None else 2 * self.max_time
+
+    def changed_on_board(self, **changes: str) -> Self:
+        """Return the recipe with these keys of its server, if it starts it on a board."""
+        return self.model_copy(update={"endpoint": self.endpoint.changed_on_board(changes)})
+
+    @property
     def measured_requests(self) -> int | None:
         """Number of requests of each load; None if only `duration` ends it."""
         if self.requests is None and self.duration is None:
@@ -246,7 +265,7 @@ def load_load_test(source: Path | Document, set_values: Sequence[str] = ()) -> L
     Raises ConfigError with a line for each problem.
     """
     document = source if isinstance(source, Document) else Document.read(source)
-    check_kind(document, "load test")
+    check_kind(document, "load-test")
     apply_settings(document, set_values, known=LoadTestRecipe.model_fields)
     return document.validated(LoadTestRecipe).written_in(document)
 

@@ -17,6 +17,7 @@ from labctl.evaluation.serving.results import LoadTestResults, judge, results_of
 from labctl.evaluation.serving.served import serving
 from labctl.records.run import GateRecord, RunEnd
 from labctl.records.trial import Failure
+from labctl.runs.board.lab_lease import SERVE, BoardUse
 from labctl.runs.observer import Observer
 from labctl.runs.record.directory import new_run_id
 from labctl.runs.record.repository import note_in_index
@@ -53,11 +54,12 @@ def run_load_test(
     observer: Observer,
     progress: Callable[[LoadProgress], None],
     connect: Callable[[Board], Transport] | None = None,
+    use: BoardUse = SERVE,
 ) -> LoadTestOutcome:
     """Load the server of a recipe, and write the measurements to a new run directory.
 
     An interrupt ends it, and keeps the measurements so far. ``connect`` opens the link of a board
-    if labctl starts the server there. Raises, before the first load, ConfigError, TryAgain for a
+    if labctl starts the server there, and ``use`` says for whom. Raises, before the first load, ConfigError, TryAgain for a
     server that is out of reach, and the errors of starting one.
     """
     source = recipe.workload.dataset
@@ -66,7 +68,7 @@ def run_load_test(
     with ExitStack() as stack:
         logs = directory.path / SERVER
         try:
-            served = stack.enter_context(serving(recipe, lab, logs, observer, connect))
+            served = stack.enter_context(serving(recipe, lab, logs, observer, connect, use))
         except LabctlError as refused:
             directory.forget_if_refused(refused)
             raise
@@ -78,6 +80,7 @@ def run_load_test(
             served=served,
             progress=progress,
             note=observer.note,
+            job=use.job,
             stack=stack,
         )
         error: LabctlError | None = None

@@ -7,16 +7,13 @@ from pathlib import Path
 
 from labctl.config.lab import Board, LabFile
 from labctl.evaluation.endpoints.opening import Api
-from labctl.evaluation.serving.recipe import LoadTestRecipe
+from labctl.evaluation.serving.recipe import ENDPOINT, LoadTestRecipe
 from labctl.http import without_login
 from labctl.records.evaluation import EndpointRecord
 from labctl.records.trial import ModelIdentity
+from labctl.runs.board.lab_lease import BoardUse
 from labctl.runs.observer import Observer
 from labctl.transport.base import Transport
-
-NAME = "endpoint"
-#: Longest run time of a server if its test has no `max_time`.
-_MAX_SECONDS = 24 * 3600.0
 
 
 @dataclass(frozen=True)
@@ -39,10 +36,11 @@ def serving(
     folder: Path,
     observer: Observer,
     connect: Callable[[Board], Transport] | None,
+    use: BoardUse,
 ) -> Iterator[Served]:
     """Yield the server of a recipe; stop it at the end if labctl started it.
 
-    ``folder`` gets the output of a started server. Raises the errors of
+    ``folder`` gets the output of a started server; ``use`` says for whom a board is taken. Raises the errors of
     :func:`labctl.evaluation.servers.started.started_endpoint`.
     """
     source = recipe.endpoint
@@ -60,7 +58,7 @@ def serving(
                 name=declared.name,
             )
         record = EndpointRecord(
-            name=NAME,
+            name=ENDPOINT,
             api=source.api,
             address=without_login(source.url),
             model=source.model,
@@ -73,12 +71,13 @@ def serving(
 
     board = lab.board(source.board) if source.start == "board" else None
     request = ServerRequest(
-        name=NAME,
+        name=ENDPOINT,
         model=source.model,
         models=recipe.models,
         parameters=source.parameters,
-        max_seconds=_MAX_SECONDS if recipe.max_time is None else 2 * recipe.max_time,
+        max_seconds=recipe.longest_seconds,
         board=board,
+        use=use,
     )
     opened = None if board is None or connect is None else (lambda: connect(board))
     with started_endpoint(request, lab, folder, observer, opened) as started:

@@ -54,6 +54,19 @@ def accept_slowdown(lab: LabFile, plan: str, row: str, reason: str | None) -> li
     ]
 
 
+def unaccept_slowdown(lab: LabFile, plan: str, row: str) -> list[Accepted]:
+    """Take back that a row's slowdown is accepted; return what was. Raises ConfigError."""
+    accepted = lab_state(lab).accepted
+    known = accepted.list(plan)
+    found = [one for one in known if one.row_name == row]
+    if not found:
+        rows = sorted({one.row_name for one in known})
+        raise ConfigError(unknown("accepted row", row, rows))
+    for one in found:
+        accepted.void(one)
+    return found
+
+
 def accepted_changes(accepted: Sequence[Accepted], row: str) -> dict[str, AcceptedChange]:
     """Return what is accepted of a row, by variant."""
     return {

@@ -96,7 +96,8 @@ class Night:
         return tuple(found)
 
     def _finding(self, state: RowState, variant: str) -> NightFinding:
-        if refused := self._refused(state):
+        refused = self._refused(state)
+        if refused and not (state.gave_up and self._is_judged(state, variant)):
             return self._trusted(refusal(state, variant, *refused))
         if self.state.is_same(state.row.build):
             return same_finding(state, variant)
@@ -109,6 +110,14 @@ class Night:
             update = {"verdict": NightVerdict.SUSPECTED, "blame": None, "reason": reason}
             return found.model_copy(update=update)
         return self._trusted(self._with_time(state, found))
+
+    def _is_judged(self, state: RowState, variant: str) -> bool:
+        """Return True if a variant has its verdict, whatever kept the row from another's."""
+        if self._needs_screening(state) or is_wild(state, variant):
+            return False
+        confirming = self.state.confirming or 1
+        suspicious = is_suspicious(state, variant)
+        return not suspicious or slower(state, variant, confirming) is not None
 
     def _with_time(self, state: RowState, one: NightFinding) -> NightFinding:
         """Return a finding; where the time ran out before a verdict, with how much would do."""

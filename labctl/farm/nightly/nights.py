@@ -15,7 +15,7 @@ from labctl.farm.nightly.executor import GOOD, HEAD
 from labctl.farm.nightly.state import JOURNAL, NightState, RowState
 from labctl.files import write_atomic
 from labctl.records.base import FileRecord, read_record
-from labctl.records.night import NightRecord, NightResult, SamePrograms, Stage
+from labctl.records.night import NightRecord, NightResult, NightVerdict, SamePrograms, Stage
 from labctl.stats.log_ratio import paired
 from labctl.stats.scatter import Scatter, pooled_scatter
 
@@ -104,13 +104,15 @@ def unfinished_night(root: Path, plan: str) -> tuple[Path, NightRecord] | None:
     return None
 
 
-def past_findings(root: Path, plan: str) -> Sequence[Mapping[str, str]]:
-    """Return the verdict of each row, of each night; the newest night first."""
-    return [
-        {one.row: str(one.verdict) for one in result.findings}
-        for folder in nights_of(root, plan)[:_RECENT]
-        if (result := past_result(folder)) is not None
-    ]
+def past_findings(root: Path, plan: str) -> Sequence[Mapping[str, Sequence[NightVerdict]]]:
+    """Return the verdicts on each row's variants, of each night; the newest night first."""
+    found = []
+    for result in past_results(root, plan):
+        verdicts: dict[str, list[NightVerdict]] = {}
+        for one in result.findings:
+            verdicts.setdefault(one.row, []).append(one.verdict)
+        found.append(verdicts)
+    return found
 
 
 def past_results(root: Path, plan: str, before: str | None = None) -> list[NightResult]:

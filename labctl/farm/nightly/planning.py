@@ -3,7 +3,7 @@
 import hashlib
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -83,7 +83,7 @@ def make_plan(
             measured = past.get(row.name, PastRow(None, None))
             known = measured.noise or _series_noise(lab.root, row, plan.figure)
             seconds = measured.seconds or _seconds(lab.root, recipe.name, row.board)
-            waited = waited_nights([one.get(row.name) for one in findings])
+            waited = waited_nights([one.get(row.name, ()) for one in findings])
             recipes[row.name] = recipe
             update = {
                 "seconds": seconds,
@@ -242,16 +242,16 @@ def _equals(lab: LabFile, row: NightRow, rows: list[NightRow]) -> tuple[str, ...
     return tuple(name for name in others if lab.lab.boards[name].target == target)
 
 
-def waited_nights(verdicts: list[str | None]) -> int:
-    """Return the number of last nights in which a row got no verdict, newest first."""
-    open_ones = (
-        NightVerdict.NOT_JUDGED,
-        NightVerdict.NOT_MONITORED,
-        NightVerdict.NOT_MEASURED,
-        None,
-    )
-    judged = [n for n, one in enumerate(verdicts) if one not in open_ones]
-    return min(judged[0] if judged else len(verdicts), _MOST_WAITED)
+def waited_nights(nights: Sequence[Sequence[NightVerdict]]) -> int:
+    """Return in how many of the last nights some variant of a row got no verdict.
+
+    ``nights``: the verdicts on its variants, the newest night first; empty where it had none.
+    """
+    open_ones = (NightVerdict.NOT_JUDGED, NightVerdict.NOT_MONITORED, NightVerdict.NOT_MEASURED)
+    for count, verdicts in enumerate(nights):
+        if verdicts and not any(one in open_ones for one in verdicts):
+            return min(count, _MOST_WAITED)
+    return min(len(nights), _MOST_WAITED)
 
 
 def _seconds(root: Path, recipe: str, board: str) -> float:

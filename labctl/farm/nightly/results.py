@@ -220,11 +220,7 @@ def verdict_parts(result: NightResult) -> list[str]:
         by = f" ({change(worst)})" if verdict is NightVerdict.SLOWER else ""
         more = f" and {len(own) - 1} more" if len(own) > 1 else ""
         parts.append(f"{verdict.upper()} in {len(own)} of {count}: {row_name(worst)}{by}{more}")
-    parts += [
-        f"first slow commit of {one.build}: {one.first[:_DIGITS]}"
-        for one in result.searches
-        if one.first
-    ]
+    parts += [_commit(result, one) for one in result.searches if one.first]
     passed = sum(one.verdict in PASSED for one in result.findings)
     unknown = count - passed - sum(one.verdict in BLAMED for one in result.findings)
     known = [f"good: {passed} of {count}"] if passed else []
@@ -237,6 +233,23 @@ def verdict_parts(result: NightResult) -> list[str]:
     told = list(result.headlines[:_MOST_HEADLINES])
     told += [f"and {counted(rest_of_lines, 'more such line')}"] if rest_of_lines > 0 else []
     return [*parts, *rest, *told] or ["NO VERDICT: the night has no rows"]
+
+
+def _commit(result: NightResult, search: CommitSearch) -> str:
+    """Name the first slow commit, and the row that shows it where others were not searched."""
+    searched_rows = {(one.row, one.variant) for one in result.searches}
+    others = [
+        one
+        for one in result.findings
+        if one.build == search.build
+        and one.verdict is NightVerdict.SLOWER
+        and (one.row, one.variant) not in searched_rows
+    ]
+    commit = f"first slow commit of {search.build}: {(search.first or '')[:_DIGITS]}"
+    if not others:
+        return commit
+    rows = counted(len(others), "other slow row")
+    return f"{commit} (by {search.row} {search.variant}; {rows} not searched)"
 
 
 def _builds_of(findings: Sequence[NightFinding]) -> list[str]:

@@ -290,6 +290,8 @@ class _Search:
         sides = (before, after)
         if self._skips(sides, self._is_there):
             return None
+        if self._is_same(sides):
+            return Verdict.SAME
         row, search = self.state.row, self.bisection
         least = repeats_for_difference(
             search.noise,
@@ -340,6 +342,12 @@ class _Search:
             self.why = f"{name} fails again and again by now"
             self.is_complete = False
         return bool(bad)
+
+    def _is_same(self, sides: tuple[str, str]) -> bool:
+        """Return True if two commits give the same program, byte for byte."""
+        built = self.night.state.built
+        one, other = (built[self.state.row.build, side].program for side in sides)
+        return one == other != ""
 
     def _runs(self, commit: str) -> bool:
         return not self.state.is_broken(commit, searching=True)

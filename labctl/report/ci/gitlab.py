@@ -3,13 +3,18 @@
 import hashlib
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from labctl.errors import printable_line
 from labctl.figures.trials import FIGURES
 from labctl.report.ci.cases import Outcome, Suite
 
-#: OpenMetrics 1.0 has base units, and the name of a metric with a unit ends with it: unit of a
-#: figure -> that of its metric, and its size.
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
+#: OpenMetrics 1.0 has base units, and the name of a metric with a unit ends with it: end of a
+#: figure's name -> unit of its metric, and its size.
 _BASE = {"ns": ("seconds", 1e-9), "bytes": ("bytes", 1.0)}
 _SEVERITIES = {Outcome.FAILED: "major", Outcome.ERROR: "critical", Outcome.SKIPPED: "info"}
 
@@ -19,35 +24,33 @@ def open_metrics(suite: Suite) -> str:
 
     GitLab shows a metric as changed when its text is another one; more digits are noise.
     """
-    return "".join(f"{line}\n" for line in (*_metric_lines(suite), "# EOF"))
+    from prometheus_client.openmetrics.exposition import generate_latest  # takes 30 ms
+
+    return str(generate_latest(_Figures(suite)), "utf-8")
 
 
-def _metric_lines(suite: Suite) -> Iterator[str]:
-    for figure in FIGURES:
-        yield from _family(suite, figure.name, figure.unit, figure.tip or figure.title)
-    text = "Time of head over that of the last good build."
-    yield from _family(suite, "head_over_last_good", "number", text)
+@dataclass(frozen=True)
+class _Figures:
+    """Collects the figures of a suite for prometheus-client."""
 
+    suite: Suite
 
-def _family(suite: Suite, key: str, of: str, text: str) -> Iterator[str]:
-    """Yield the lines of the metric of a figure, in the unit ``of``, if a case has it."""
-    having = [case for case in suite.cases if key in case.figures]
-    if not having:
-        return
-    unit, size = _BASE.get(of, ("", 1.0))
-    metric = f"labctl_{key}" if of != "ns" else f"labctl_{key.removesuffix('_ns')}_{unit}"
-    yield f"# TYPE {metric} gauge"
-    if metric.endswith(unit or "-"):
-        yield f"# UNIT {metric} {unit}"
-    yield f"# HELP {metric} {text}"
-    for case in having:
-        labels = ",".join(f'{label}="{_label(value)}"' for label, value in case.labels.items())
-        yield f"{metric}{{{labels}}} {case.figures[key] * size:.4g}"
+    def collect(self) -> Iterator["Metric"]:
+        """Yield each figure with the values of all variants."""
+        from prometheus_client.metrics_core import Metric
 
-
-def _label(value: str) -> str:
-    escaped = printable_line(value).replace("\\", "\\\\")
-    return escaped.replace('"', '\\"').replace("\n", "\\n")
+        texts = {figure.name: figure.tip or figure.title for figure in FIGURES}
+        texts["head_over_last_good"] = "Time of head over that of the last good build."
+        for name, text in texts.items():
+            stem, _, end = name.rpartition("_")
+            unit, size = _BASE.get(end, ("", 1.0))
+            found = Metric(f"labctl_{f'{stem}_{unit}' if unit else name}", text, "gauge", unit)
+            for case in self.suite.cases:
+                if name in case.figures:
+                    labels = {key: printable_line(value) for key, value in case.labels.items()}
+                    found.add_sample(found.name, labels, float(f"{case.figures[name] * size:.4g}"))
+            if found.samples:
+                yield found
 
 
 def code_quality(suite: Suite) -> str:

@@ -230,7 +230,7 @@ def _missed(seen: Iterable[ConditionRecord]) -> str:
 def _heat(facts: str, most: float) -> ConditionRecord:
     """Judge the temperature in the agent's facts: unknown if a zone is not trusted."""
     try:
-        sample = TelemetrySample.of_json(facts)
+        sample = TelemetrySample.of_json(facts, extra="ignore")
     except ValueError:
         sample = TelemetrySample(mono_ns=0)
     heat = None if sample.hottest_mc is None else sample.hottest_mc / 1000

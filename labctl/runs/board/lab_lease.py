@@ -45,6 +45,10 @@ class BoardUse:
     run: str | None = None
 
 
+#: The use of a board by a server of no job and no run.
+SERVE = BoardUse("serve", kind="serve")
+
+
 class LeaseRenewer:
     """Renews the leases that it has; the thread lives as long as there are any.
 

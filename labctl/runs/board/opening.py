@@ -52,8 +52,8 @@ class WayToBoard:
 
     Each step raises BoardBusy and what else :func:`labctl.runs.board.session.hold_board` raises,
     what :func:`labctl.models.resolve.resolve` raises, and all problems of
-    :func:`labctl.deploy.plan.refuse` as soon as they are known. A board that breaks the work off is to
-    be checked before the next job.
+    :func:`labctl.deploy.plan.refuse` as soon as they are known. A board that breaks the work off
+    is to be checked before the next job.
     """
 
     board: Board

@@ -142,7 +142,7 @@ class BoardSession:
 
     def _use_agent(self, path: str, facts: str = "") -> None:
         """Use the agent; its ``facts`` count, unless it told none yet. Raises ConfigError."""
-        self.fence.agent, self.fence.is_old = path, False
+        self.fence.agent = path
         self._agent = BoardAgent(self.transport, path, self.board.workdir, self.fence)
         self._agent.on_survivors = self.survivors.name
         self.transport.use_hash(BoardHash("sha256", (path, "hash")))

@@ -2,7 +2,7 @@
 
 import platform
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -19,6 +19,7 @@ from labctl.build.artifact import (
 from labctl.build.plan import BuildRequest, other_source
 from labctl.build.spec import find_spec
 from labctl.checked import listed
+from labctl.config.models import ModelSource
 from labctl.config.recipe import Recipe
 from labctl.config.target import Target, load_target
 from labctl.deploy.plan import AGENT_PRODUCT, Object, agent_artifact, agent_target, describe
@@ -247,14 +248,14 @@ def known_agent_notes(agent: Path, lab_root: Path) -> tuple[str, ...]:
     return () if artifact is None else tuple(build_notes(artifact, AGENT_PRODUCT, lab_root))
 
 
-def derives_models(recipe: Recipe) -> bool:
-    """Tell whether a recipe measures models that llama-quantize makes."""
-    return any(recipe.models[key].derive is not None for key in recipe.measured_models())
+def derives_models(sources: Mapping[str, ModelSource], keys: Iterable[str]) -> bool:
+    """Tell whether some of these models are made by llama-quantize."""
+    return any(sources[key].derive is not None for key in keys)
 
 
 def _quantizes(recipe: Recipe, lab_root: Path) -> bool:
     """Tell whether a model has to be made and no llama-quantize is built."""
-    if not derives_models(recipe):
+    if not derives_models(recipe.models, recipe.measured_models()):
         return False
     if are_ready(recipe.models, recipe.measured_models(), lab_root):
         return False

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from labctl.build.artifact import build_command, find_artifacts
@@ -66,6 +67,35 @@ def find_server(
     that is not built: the hint is the command that builds it), and what
     :func:`labctl.models.resolve.resolve` raises.
     """
+    engine, program = find_server_program(choice, target, models, model, lab_root=lab.root)
+    engine.parameters(parameters)
+    check_files(models, [model], root=lab.root, gguf_only=engine.reads_gguf)
+    if not are_ready(models, [model], lab.root):
+        before_fetch()
+    found = resolve(
+        models,
+        [model],
+        root=lab.root,
+        find_quantizer=lambda: find_quantizer(target, lab.root),
+        progress=progress,
+        gguf_only=engine.reads_gguf,
+    )
+    return ServerFiles(engine, program, found[model])
+
+
+def find_server_program(
+    choice: EngineChoice,
+    target: str,
+    models: Mapping[str, ModelSource],
+    model: str,
+    *,
+    lab_root: Path,
+) -> tuple[ServerEngine[Any], Program]:
+    """Find the program of a server for a target.
+
+    Raises ConfigError: not a server, or a program that is not built; if nothing of its product is,
+    the hint builds it alone.
+    """
     recipe = Recipe.model_validate(
         {
             "name": "serve",
@@ -77,30 +107,12 @@ def find_server(
         }
     )
     engine = make_server(recipe.engine)
-    engine.parameters(parameters)
-    program = _program(engine, recipe, lab)
-    check_files(recipe.models, [model], root=lab.root, gguf_only=engine.reads_gguf)
-    if not are_ready(recipe.models, [model], lab.root):
-        before_fetch()
-    found = resolve(
-        recipe.models,
-        [model],
-        root=lab.root,
-        find_quantizer=lambda: find_quantizer(target, lab.root),
-        progress=progress,
-        gguf_only=engine.reads_gguf,
-    )
-    return ServerFiles(engine, program, found[model])
-
-
-def _program(engine: ServerEngine[Any], recipe: Recipe, lab: LabFile) -> Program:
-    """Find the program; where nothing of its product is built, say how it alone is built."""
     product = engine.product if engine.program is None else engine.program.product
     if product is not None:
         try:
-            find_artifacts(recipe.target, product, recipe.engine.version, lab_root=lab.root)
+            find_artifacts(recipe.target, product, recipe.engine.version, lab_root=lab_root)
         except ConfigError as error:
-            tool = wanted_tool(engine, recipe, (), lab.root).name
+            tool = wanted_tool(engine, recipe, (), lab_root).name
             command = build_command(recipe.target, product, recipe.engine.version, [tool])
             raise ConfigError(error.message, hint=command) from error
-    return find_program(engine, recipe, lab.root)
+    return engine, find_program(engine, recipe, lab_root)

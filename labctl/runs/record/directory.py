@@ -22,7 +22,6 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -37,7 +36,7 @@ from labctl.files import (
     sync_directory,
     write_atomic,
 )
-from labctl.records.base import NumberedRecord, written_version
+from labctl.records.base import NumberedRecord
 from labctl.records.evaluation import EvaluationRecord
 from labctl.records.run import Annotations, Origin, PlanRecord, RunEnd, RunRecord
 from labctl.records.serving import ServingRecord
@@ -50,7 +49,6 @@ from labctl.runs.record.disk import (
     compress,
     number_of,
     read_file,
-    reading,
 )
 
 RUN, EVALUATION, SERVING = KINDS
@@ -291,11 +289,10 @@ class RunDirectory:
         if self.is_load_test:
             raise ConfigError(
                 f"run {run} is a load test: it cannot be resumed",
-                hint=f"show it: `labctl report {run}`; start a new one: `labctl load-test`",
+                hint=f"show it: `labctl report {run}`; start a new one: `labctl run`",
             )
         if end and end.state == "finished" and not end.out_of_time:
-            again = "labctl eval" if self.is_evaluation else "labctl run"
-            hint = f"show it: `labctl report {run}`; start a new one: `{again}`"
+            hint = f"show it: `labctl report {run}`; start a new one: `labctl run`"
             if others := [found.path.name for found in reversed(unfinished_runs(self.path.parent))]:
                 hint = f"unfinished: {', '.join(others)}; finish it: `labctl resume {others[0]}`"
             raise ConfigError(f"run {run} is finished; nothing to resume", hint=hint)
@@ -316,6 +313,12 @@ class RunDirectory:
             )
         return read_file(self.path / RUN, RunRecord)
 
+    def any_record(self) -> RunRecord | EvaluationRecord | ServingRecord:
+        """Return the record of a run of any kind. Raises ConfigError if it cannot be read."""
+        if self.is_evaluation:
+            return self.evaluation()
+        return self.serving() if self.is_load_test else self.run()
+
     def evaluation(self) -> EvaluationRecord:
         """Return the record of an evaluation. Raises ConfigError if it is none."""
         if not self.is_evaluation:
@@ -325,10 +328,6 @@ class RunDirectory:
     def serving(self) -> ServingRecord:
         """Return the record of a load test. Raises ConfigError if it cannot be read."""
         return read_file(self.path / SERVING, ServingRecord)
-
-    def schema_version(self) -> int:
-        """Return the version in which its files were written. Raises as :meth:`run` does."""
-        return reading(self.path / RUN, partial(written_version, RunRecord))
 
     def plan(self) -> PlanRecord:
         """Return its plan. Raises ConfigError if it cannot be read."""

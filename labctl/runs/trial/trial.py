@@ -247,7 +247,17 @@ def _record(
         predicted=predicted,
         measured_to_predicted=_ratio(found.timing, predicted),
         bound=explain(found.timing, baseline, found.evidence) if baseline else None,
-        **vars(found),
+        argv=found.argv,
+        comparability=found.comparability,
+        conditions=found.conditions,
+        took_ns=found.took_ns,
+        waited_ns=found.waited_ns,
+        limit=found.limit,
+        job=found.job,
+        timing=found.timing,
+        evidence=found.evidence,
+        energy=found.energy,
+        checks=found.checks,
     )
 
 

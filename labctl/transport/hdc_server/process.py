@@ -25,9 +25,8 @@ from labctl.retry import wait_until
 
 LOOPBACK = "127.0.0.1"
 PID_FILE = ".HDCServer.pid"
-#: A server takes this many descriptors for each of its boards, and some for itself.
-DESCRIPTORS_EACH = 12
-DESCRIPTORS_OWN = 256
+#: A server takes 12 descriptors for each of its boards, of which it has 128 at most, and some for
+#: itself.
 _DESCRIPTORS = 2048
 
 _START_SECONDS = 15.0

@@ -21,7 +21,7 @@ from labctl.hdc.server_client.server import HdcServer, Target
 from labctl.retry import retry_infra, wait_until
 
 if TYPE_CHECKING:
-    from labctl.transport.hdc_server.private import ServerPool
+    from labctl.transport.hdc_server.private import PrivateServer
     from labctl.transport.hdc_server.process import Restarting
 
 _LOOPBACK = ("localhost", "127.0.0.1")
@@ -36,7 +36,7 @@ _ENDING_SECONDS = 1.0
 _shared: "dict[int, Restarting]" = {}
 _shared_lock = threading.Lock()
 #: A cache lets several threads make its first value.
-_pool_lock = threading.Lock()
+_private_lock = threading.Lock()
 
 
 def running_server(host: str, port: int, *, timeout: float) -> HdcServer:
@@ -64,13 +64,13 @@ def running_server(host: str, port: int, *, timeout: float) -> HdcServer:
 
 
 def private_server(key: str, *, timeout: float) -> HdcServer:
-    """Return a private server for a board; all of them end with this process.
+    """Return the private server for a board; it ends with this process.
 
     Raises ToolMissing (no hdc), HostError.
     """
-    with _pool_lock:
-        pool = _private_pool()
-    return pool.server_for(key, timeout=timeout)
+    with _private_lock:
+        server = _private()
+    return server.running(key, timeout=timeout)
 
 
 def attached_boards(host: str, port: int, *, timeout: float) -> list[Target]:
@@ -86,12 +86,12 @@ def attached_boards(host: str, port: int, *, timeout: float) -> list[Target]:
 
 
 @cache
-def _private_pool() -> "ServerPool":
-    from labctl.transport.hdc_server.private import ServerPool
+def _private() -> "PrivateServer":
+    from labctl.transport.hdc_server.private import PrivateServer
 
-    pool = ServerPool()
-    atexit.register(pool.close)
-    return pool
+    server = PrivateServer()
+    atexit.register(server.close)
+    return server
 
 
 def _run_shared(server: HdcServer, timeout: float) -> None:

@@ -98,7 +98,7 @@ def test_a_missed_gate_is_status_1(lab: Path, capsys: pytest.CaptureFixture[str]
         "gates:\n- {metric: ttft_p99_ms, max: 1}\n- {metric: requests_per_second, min: 0.01}\n"
     )
     with scripted_endpoint({"": QUICK}) as server:
-        status = run_cli(["load-test", "load.yaml", "--url", server.address])
+        status = run_cli(["run", "load.yaml", "--set", f"endpoint.url={server.address}"])
     shown = capsys.readouterr().out
     assert status == 1
     assert "gate MISSED: concurrency 1 ttft_p99_ms <= 1: " in shown
@@ -122,7 +122,7 @@ def test_a_load_that_was_cut_off_keeps_no_gate(
         return QUICK if len(server.answered) <= 12 else Answer([" word"] * 63, token_s=0.3)
 
     with scripted_endpoint(script) as server:
-        status = run_cli(["load-test", "load.yaml", "--url", server.address])
+        status = run_cli(["run", "load.yaml", "--set", f"endpoint.url={server.address}"])
         # until it notices that nobody listens
         assert wait_until(lambda: not server.at_once, timeout=60, interval=0.01)
     shown = capsys.readouterr().out
@@ -153,7 +153,7 @@ def test_questions_of_a_file_are_asked_in_their_order(lab: Path) -> None:
         (["-c", "1", "--ttft", "2"], "--ttft: limits.ttft: must be a duration such as 90s"),
         (["-c", "one"], "'one' is not a list of numbers such as 1,2,4"),
         (["-c", "1", "--prompt-tokens", "9-3"], "min 9 is above max 3"),
-        (["-c", "1", "-o", "x.png"], "a load test cannot be written as x.png"),
+        (["-c", "1", "-o", "x.png"], "a load test is printed as a table, as csv or as json"),
     ],
 )
 def test_wrong_use_is_one_error_and_leaves_nothing(
@@ -336,7 +336,7 @@ def test_the_first_request_is_one_of_the_workload(lab: Path) -> None:
         "workload: {output_tokens: 16, temperature: 0.7, extra_body: {n: 1, min_tokens: 16}}\n"
     )
     with scripted_endpoint({"": QUICK}) as server:
-        assert run_cli(["load-test", "load.yaml", "--url", server.address]) == 0
+        assert run_cli(["run", "load.yaml", "--set", f"endpoint.url={server.address}"]) == 0
         asked = [request.body for request in server.answered]
     kept = ("max_tokens", "temperature", "n", "min_tokens")
     assert [[body[key] for key in kept] for body in asked] == [[16, 0.7, 1, 16]] * 3
@@ -376,7 +376,7 @@ def test_a_recipe_may_allow_failed_requests(lab: Path, capsys: pytest.CaptureFix
         return Answer(status=500, message="no memory") if broken else QUICK
 
     with scripted_endpoint(script) as server:
-        assert run_cli(["load-test", "load.yaml", "--url", server.address]) == 0
+        assert run_cli(["run", "load.yaml", "--set", f"endpoint.url={server.address}"]) == 0
     assert "3/4" in capsys.readouterr().out
 
 
@@ -434,7 +434,7 @@ def test_a_first_piece_of_unknown_size_keeps_no_limit(
         return Answer(stream=[*stream, (0.2, end), (0.2, b"data: [DONE]\n\n")])
 
     with scripted_endpoint(script) as server:
-        status = run_cli(["load-test", "load.yaml", "--url", server.address, "--json"])
+        status = run_cli(["run", "load.yaml", "--set", f"endpoint.url={server.address}", "--json"])
     found = json.loads(capsys.readouterr().out)
     metrics, gates = found["stages"][0]["metrics"], found["gates"]
     assert (status, metrics["good"]) == (1, 0)
@@ -513,21 +513,22 @@ def test_a_load_test_is_a_run_like_others(lab: Path, capsys: pytest.CaptureFixtu
     assert (status, "cannot be resumed" in err) == (2, True)
     status, _, err = told("watch", run)
     assert (status, "shows its progress where it was started" in err) == (2, True)
-    status, _, err = told("load-test", "http://127.0.0.1:9", "-c", "1")
-    assert (status, "--url http://127.0.0.1:9" in err) == (2, True)
     status, _, err = told("compare", run, run)
     assert (status, "is a load test" in err) == (2, True)
 
 
-@pytest.mark.parametrize("command", ["run", "eval"])
-def test_a_recipe_of_a_load_test_names_its_command(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_plan_of_a_load_test_shows_its_loads(capsys: pytest.CaptureFixture[str]) -> None:
     recipe = str(shipped.RECIPES / "serving.yaml")
-    assert run_cli([command, recipe]) == 2
-    err = capsys.readouterr().err
-    if command == "eval" or "no board" not in err:
-        assert f"`labctl load-test {recipe}`" in err
+    assert run_cli(["plan", recipe]) == 0
+    shown = capsys.readouterr().out
+    assert "serving on llama-server on this host" in shown
+    assert [line.split()[:4] for line in shown.splitlines() if line.startswith("concurrency")] == [
+        ["concurrency", str(streams), "5", "40"] for streams in (1, 2, 4)
+    ]
+    assert run_cli(["plan", recipe, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["loads"][0]["requests"] == 40
+    assert run_cli(["plan", recipe, "--ask"]) == 2
+    assert "--ask: a load test does not have this option" in capsys.readouterr().err
 
 
 def test_a_server_that_dies_is_status_3_and_what_was_measured_stays(

@@ -96,9 +96,11 @@ def test_a_real_llama_server_is_started_loaded_and_stopped(
     lab: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     need_server(agent_builds.HOST)
-    words = ["--set", "concurrency=[1,2]", "--set", "sweep=false", "-r", "0.5", "-n", "5"]
-    words += ["--warm-up", "1", "--output-tokens", "8", "--prompt-tokens", "8-16", "--json"]
-    assert run_cli(["load-test", str(shipped.RECIPES / "serving.yaml"), *words]) == 0
+    words = ["concurrency=[1,2]", "sweep=false", "rates=[0.5]", "requests=5", "warm_up=1"]
+    words += ["workload.output_tokens=8", "workload.prompt_tokens={min: 8, max: 16}"]
+    words = [word for setting in words for word in ("--set", setting)]
+    words.append("--json")
+    assert run_cli(["run", str(shipped.RECIPES / "serving.yaml"), *words]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["run"]["endpoint"]["sha256_proven"] is True
     assert found["run"]["workload"]["exact_lengths"] is True
