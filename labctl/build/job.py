@@ -10,7 +10,7 @@ from labctl.build.manifest import LOG
 from labctl.build.parameters import check
 from labctl.build.progress import BuildProgress, OnProgress, Step
 from labctl.build.script import Command, Order, Output, Script, make_script
-from labctl.build.workspace import Workspace
+from labctl.build.workspace import Program, Workspace
 from labctl.errors import CompileError, ConfigError, HostError, printable
 from labctl.files import host_writes
 from labctl.process import Completed
@@ -113,12 +113,14 @@ class Job:
         with host_writes(self.log), self.log.open("ab") as log:
             log.write(f"$ {' '.join(command.words)}\n".encode())
         done = self.workspace.run(
-            command.words,
-            timeout=command.seconds,
-            on_line=see,
-            log=self.log,
-            env=self.order.toolchain.environment,
-            cwd=command.cwd,
+            Program(
+                words=command.words,
+                timeout=command.seconds,
+                on_line=see,
+                log=self.log,
+                env=self.order.toolchain.environment,
+                cwd=command.cwd,
+            )
         )
         if command.map_of is not None and done.exit_status == 0:
             self.workspace.write(f"{command.map_of}.map", "\n".join(printed) + "\n")

@@ -2,7 +2,7 @@
 
 import os
 import platform
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from labctl.build.gcc import find_gcc
 from labctl.build.manifest import BuilderKind, CompilerKind, Machine
 from labctl.build.progress import OnProgress
 from labctl.build.toolchain import Needs, Toolchain, kit_toolchain
-from labctl.build.workspace import Builder, Folders, Workspace, WorkspaceInputs, too_large
+from labctl.build.workspace import Builder, Folders, Program, Workspace, WorkspaceInputs, too_large
 from labctl.build.zig import locate, offer_zig
 from labctl.config.target import Target
 from labctl.errors import HostError, HostTimeout, ToolMissing
@@ -78,24 +78,15 @@ class LocalWorkspace(Workspace):
         self._tree = Path(folders.tree)
         self._lock = lock
 
-    def run(
-        self,
-        words: Sequence[str],
-        *,
-        timeout: float,
-        on_line: Callable[[str], None],
-        log: Path,
-        env: Mapping[str, str],
-        cwd: str | None = None,
-    ) -> process.Completed:
+    def run(self, program: Program) -> process.Completed:
         """Run it here; it inherits the build's lock."""
         return process.run_streaming(
-            words,
-            timeout=timeout,
-            on_line=on_line,
-            log=log,
-            cwd=self._tree if cwd is None else Path(cwd),
-            env={**_kept_environment(), **env},
+            program.words,
+            timeout=program.timeout,
+            on_line=program.on_line,
+            log=program.log,
+            cwd=self._tree if program.cwd is None else Path(program.cwd),
+            env={**_kept_environment(), **program.env},
             keep_open=(self._lock,),
         )
 

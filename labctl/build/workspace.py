@@ -48,28 +48,31 @@ class Folders:
     """Folder of the compilation."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """A program that a build runs, and how."""
+
+    words: Sequence[str]
+    timeout: float
+    """Seconds until it and its children are ended."""
+    on_line: Callable[[str], None]
+    """Gets each line of both streams."""
+    log: Path
+    """File on this host; all that is printed is appended."""
+    env: Mapping[str, str]
+    """Its environment, beside PATH, HOME and the like: nothing else of the user's is in it."""
+    cwd: str | None = None
+    """Its working folder; None: the tree."""
+
+
 class Workspace(ABC):
     """The folders of one build on a machine, and programs there. Made by :meth:`Builder.open`."""
 
     folders: Folders
 
     @abstractmethod
-    def run(
-        self,
-        words: Sequence[str],
-        *,
-        timeout: float,
-        on_line: Callable[[str], None],
-        log: Path,
-        env: Mapping[str, str],
-        cwd: str | None = None,
-    ) -> Completed:
-        """Run a program to its end, whatever its exit status; both streams go line by line.
-
-        The environment is ``env`` and what the machine needs to find programs (PATH, HOME, ...):
-        nothing of the user's that could change the result. ``cwd`` is the tree when not given.
-        ``log`` is a file on this host that everything printed is appended to. May be called from
-        two threads at once.
+    def run(self, program: Program) -> Completed:
+        """Run a program to its end, whatever its exit status; two threads may do so at once.
 
         Raises ToolMissing, HostTimeout (the program and its children are ended), HostError (the
         machine or the way to it is gone, the log cannot be written).

@@ -1,4 +1,4 @@
-"""``labctl audit``: who did what in the lab."""
+"""``labctl state audit``: who did what in the lab."""
 
 import json
 from dataclasses import asdict
@@ -17,7 +17,7 @@ from labctl.state.state import lab_state
 from labctl.units import local_time
 
 
-@click.command(epilog="Example: labctl audit --board rk1 --since 7d")
+@click.command(epilog="Example: labctl state audit --board rk1 --since 7d")
 @click.option("--since", type=Moment(), help="Only since then: 2026-11-22, 7d, 12h.")
 @click.option("--actor", metavar="USER", help="Only what USER, or USER@HOST, did.")
 @click.option("--board", "-b", shell_complete=BOARD, help="Only what was done to a board.")

@@ -22,7 +22,7 @@ from labctl.build.spec import GitSource
 from labctl.checked import listed
 from labctl.cli import progress
 from labctl.cli.complete import TARGET, TOOL
-from labctl.cli.lab import lab_of
+from labctl.cli.lab import lab_of, lab_or_own
 from labctl.cli.output import json_option, note, output_console
 from labctl.cli.root import Invocation
 from labctl.config.lab import find_lab_root
@@ -44,7 +44,7 @@ AGENT = "agent"
 @click.option(
     "--target",
     shell_complete=TARGET,
-    help="Machine type to build for, of `labctl targets`; default: that of the lab's boards.",
+    help="Machine type to build for, of --list; default: that of the lab's boards.",
 )
 @click.option(
     "--product",
@@ -107,7 +107,10 @@ AGENT = "agent"
     help="The source is not trusted, such as a pull request: build it in a container without"
     " network, and start none of its programs here.",
 )
-@json_option("Print the manifest as JSON.")
+@click.option(
+    "--list", "lists", is_flag=True, help="List the machine types to build for; build nothing."
+)
+@json_option("Print the manifest, or the list, as JSON.")
 @click.pass_obj
 def build(
     invocation: Invocation,
@@ -126,6 +129,7 @@ def build(
     explain: bool,
     jobs: int | None,
     untrusted: bool,
+    lists: bool,
     as_json: bool,
 ) -> None:
     """Build tools for a target.
@@ -133,7 +137,15 @@ def build(
     Builds missing tools and shows their paths, inputs and proofs; with llama.cpp, the target's
     agent too. The same inputs are built only once. The local builder needs no root and no system
     compiler: `pip install 'labctl[build]'`.
+
+    The machine types of --list are the folders of the lab's toolchains/, and those shipped with
+    labctl.
     """
+    if lists:
+        from labctl.cli.targets import list_targets
+
+        list_targets(lab_or_own(invocation).root, as_json=as_json)
+        return
     if untrusted and invocation.lab is None:
         raise ConfigError(
             "--untrusted takes no lab from the present folder, which may be a stranger's",
@@ -183,7 +195,7 @@ def build(
 
 def _target_of_the_lab(invocation: Invocation) -> str:
     """Return the target of all boards of the lab. Raises ConfigError if they have several."""
-    hint = "name one with --target; `labctl targets` lists them"
+    hint = "name one with --target; `labctl build --list` lists them"
     if invocation.lab is None and find_lab_root(Path.cwd()) is None:
         raise ConfigError("no target given, and no devices.yaml with boards", hint=hint)
     lab = lab_of(invocation)

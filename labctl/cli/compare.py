@@ -1,17 +1,20 @@
 """``labctl compare``."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import click
 
 from labctl.cli.complete import COMPARED, FIGURE
-from labctl.cli.lab import lab_or_own, runs_folder
+from labctl.cli.lab import find_only_run, lab_or_own, runs_folder
 from labctl.cli.output import json_option, note, output_console
+from labctl.cli.recipe_command import RecipeCommand, refuse_foreign
 from labctl.cli.root import Invocation
 from labctl.config.types import parse_share
-from labctl.errors import ExitStatus, printable
+from labctl.errors import ConfigError, ExitStatus, printable
+from labctl.runs.record.directory import RunDirectory
 
 #: ``--fail-on`` -> verdict
 _FAILURES = {
@@ -46,8 +49,12 @@ def _is_number(value: object) -> bool:
 
 
 @click.command(
+    cls=RecipeCommand,
+    only={
+        "timing": ("allow", "figures", "same_within", "practical", "fail_on", "markdown"),
+    },
     epilog="Examples: labctl compare latest; labctl compare release-1.2 latest;"
-    " labctl compare 16fc2f:q2_k latest:q8_0 --allow model"
+    " labctl compare 16fc2f:q2_k latest:q8_0 --allow model",
 )
 @click.option(
     "--allow",
@@ -98,12 +105,20 @@ def compare(
 ) -> int:
     """Compare runs, variants or baselines with the first of them.
 
-    A, B are runs, variants of runs (RUN:VARIANT) or baselines. Runs are compared variant by
+    A, B are runs, variants of runs (RUN:VARIANT) or baselines. Timing runs are compared variant by
     variant; in a single run, each variant with the first. Default: the newest run.
 
     Verdicts: unlike, same, slower, faster, suspected, can't tell. `labctl docs comparing` explains
-        them. The exit status is 0 for all verdicts, unless --fail-on names one of them.
+    them. The exit status is 0 for all verdicts, unless --fail-on names one of them.
+
+    Of evaluations with the same questions and prompts, prints how far the answers of two servers of
+    one model agree: the share of identical answers, the position of the first difference, and the
+    difference in accuracy with its interval; in a single run, of two models of the same file.
     """
+    words = names or ("latest",)
+    if evaluations := _evaluations(invocation, words):
+        refuse_foreign("evaluation")
+        return _print_agreements(evaluations, as_json=as_json)
     if markdown and as_json:
         raise click.UsageError("give either --json or --markdown")
     from labctl.compare.figures import checked_names
@@ -118,7 +133,6 @@ def compare(
     )
     from labctl.runs.record.repository import RunRepository
 
-    words = names or ("latest",)
     checked = checked_names(figures)
     folder = runs_folder(invocation, words[0])
     pairs = find_pairs(words, lab_or_own(invocation), folder, note)
@@ -139,3 +153,36 @@ def compare(
     else:
         print_comparison(output_console(), found)
     return invocation.status
+
+
+def _evaluations(invocation: Invocation, words: Sequence[str]) -> list[RunDirectory]:
+    """Return the runs if all are evaluations; none if they are of another kind.
+
+    Raises ConfigError if only some are evaluations.
+    """
+    found = []
+    for word in words:
+        try:
+            found.append(find_only_run(invocation, word))
+        except ConfigError:  # a variant, a baseline of several runs, or an unknown name
+            continue
+    asked = [directory for directory in found if directory.is_evaluation]
+    if asked and len(asked) < len(words):
+        raise ConfigError(
+            f"run {asked[0].path.name} is an evaluation: it is compared with evaluations only",
+            hint="`labctl runs --kind evaluation` lists them",
+        )
+    return asked
+
+
+def _print_agreements(runs: Sequence[RunDirectory], *, as_json: bool) -> int:
+    from labctl.evaluation.agreement import Answers, agreements
+    from labctl.report.agreement import agreements_json, print_agreements
+
+    first, *others = map(Answers.of, runs)
+    found = [one for other in others or [first] for one in agreements(first, other)]
+    if as_json:
+        click.echo(agreements_json(found), nl=False)
+    else:
+        print_agreements(output_console(), found)
+    return ExitStatus.OK

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import click
 
@@ -13,7 +12,6 @@ from labctl.cli.options import RATE, choose_boards, several_boards
 from labctl.cli.output import confirm, json_option
 from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
-from labctl.cli.store import old_store_flags, run_old_flags
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import find_recipe
 from labctl.deploy.send import Pace
@@ -47,12 +45,10 @@ ASK_BYTES = 1_000_000_000
 @click.option("--limit-rate", type=RATE, help="Transfer limit for all boards together, e.g. 5MB/s.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option("Print the result as JSON.")
-@old_store_flags
 @click.argument("recipes", nargs=-1, shell_complete=RECIPE)
 @click.pass_obj
 def deploy(
     invocation: Invocation,
-    /,
     *,
     recipes: tuple[str, ...],
     boards: tuple[str, ...],
@@ -64,7 +60,6 @@ def deploy(
     no_wait: bool,
     yes: bool,
     as_json: bool,
-    **old: Any,
 ) -> int:
     """Send tools and models to boards.
 
@@ -77,10 +72,6 @@ def deploy(
     """
     if set_values and not recipes:
         raise click.UsageError("--set changes the recipes that are named; name one")
-    named: dict[str, Any] = {"boards": boards, "tags": tags, "every": every}
-    named |= {"as_json": as_json, "no_wait": no_wait}
-    if (status := run_old_flags(invocation, named, only_plan=only_plan, **old)) is not None:
-        return status
     lab = lab_of(invocation)
     chosen = choose_boards(lab, boards, tags, every=every)
     with ProgressView() as view:

@@ -23,6 +23,26 @@ def help_(ctx: click.Context, words: tuple[str, ...]) -> None:
 
 #: Words of shells and other programs, and labctl's own.
 _HABITS = {"rm": "remove", "delete": "remove", "del": "remove", "ls": "list"}
+#: Words for which labctl has another command.
+_INSTEAD = {
+    "eval": "run",
+    "evaluate": "run",
+    "measure": "run",
+    "benchmark": "bench",
+    "agreement": "compare",
+    "diff": "compare",
+    "reserve": "hold --from",
+    "lock": "hold",
+    "unlock": "release",
+    "index": "runs",
+    "targets": "build --list",
+    "audit": "state audit",
+    "workers": "worker --list",
+    "devices": "boards",
+    "status": "boards",
+    "jobs": "queue",
+    "list": "runs",
+}
 
 
 def with_nearest(error: click.exceptions.NoSuchCommand) -> click.UsageError:
@@ -33,6 +53,8 @@ def with_nearest(error: click.exceptions.NoSuchCommand) -> click.UsageError:
     known = group.list_commands(ctx)
     word = _HABITS.get(error.command_name, error.command_name)
     near = f" (did you mean {word!r}?)" if word in known else did_you_mean(word, known)
+    if ctx.parent is None and error.command_name in _INSTEAD:
+        near = f" (did you mean 'labctl {_INSTEAD[error.command_name]}'?)"
     if word == "list" and word not in known and group.invoke_without_command:
         near = f" (did you mean {ctx.command_path!r}?)"
     return click.UsageError(f"{error.message.rstrip('.')}{near}", ctx)

@@ -1,4 +1,4 @@
-"""``labctl hold``, ``labctl release`` and ``labctl reserve``: boards for people."""
+"""``labctl hold`` and ``labctl release``: boards for people."""
 
 import json
 from collections.abc import Sequence
@@ -23,6 +23,9 @@ from labctl.state.state import lab_state
 from labctl.units import local_time, parse_local_time
 
 
+_USUAL = format_duration(HOLD_SECONDS)
+
+
 class LocalTime(click.ParamType[float]):
     """A time of day, a date with a time, or ``now``; without an offset on this host's clock."""
 
@@ -38,41 +41,107 @@ class LocalTime(click.ParamType[float]):
             self.fail(str(error), param, ctx)
 
 
-@click.command(epilog='Example: labctl hold rk1 --for 2h --reason "look at the fan"')
-@click.option(
-    "--for",
-    "seconds",
-    type=USE_TIME,
-    default=format_duration(HOLD_SECONDS),
-    show_default=True,
-    help="Time until it ends.",
+@click.command(
+    epilog='Examples: labctl hold rk1 --for 2h --reason "look at the fan";'
+    " labctl hold rk1 --from 14:00 --for 2h --reason demo"
 )
+@click.option("--for", "seconds", type=USE_TIME, help=f"Time until it ends; default: {_USUAL}.")
+@click.option(
+    "--from",
+    "begins",
+    type=LocalTime(),
+    metavar="WHEN",
+    help="Begin then: 14:00, 2026-11-22T14:00, now. Needs --for. Default: at once.",
+)
+@click.option("--user", metavar="NAME", help="With --from: for USER or USER@HOST; default: you.")
+@click.option("--maintenance", is_flag=True, help="With --from: nobody starts work then.")
+@click.option("--list", "lists", is_flag=True, help="List holds and reservations.")
+@click.option("--cancel", metavar="ID", help="Cancel this reservation.")
+@click.option("--force", is_flag=True, help="Cancel another user's reservation; needs --reason.")
 @click.option("--reason", metavar="TEXT", help="Reason, for others.")
-@json_option("Print the holds as JSON, times in seconds since 1970.")
-@click.argument("boards", metavar="BOARD...", nargs=-1, required=True, shell_complete=BOARD)
+@json_option("Print holds and reservations as JSON, times in seconds since 1970.")
+@click.argument("boards", metavar="[BOARD]...", nargs=-1, shell_complete=BOARD)
 @click.pass_obj
 def hold(
     invocation: Invocation,
     boards: Sequence[str],
     *,
-    seconds: float,
+    seconds: float | None,
+    begins: float | None,
+    user: str | None,
+    maintenance: bool,
+    lists: bool,
+    cancel: str | None,
+    force: bool,
     reason: str | None,
     as_json: bool,
 ) -> None:
-    """Keep boards for yourself from now on.
+    """Keep boards for yourself, from now on or from a later time.
 
     Meanwhile commands of other users are refused; your own (same user, same host) work. Contacts no
     board. Holding a board again changes the time. Exit status 3 if another user has it.
+
+    With --from, reserves them: other users' work that may still run at that time does not begin; a
+    run counts with its max_time. A run in progress at the begin ends its trial and begins no other
+    one.
     """
+    _check_hold(boards, seconds, begins, user or maintenance, lists=lists, cancel=cancel)
     lab = lab_of(invocation)
-    holds, by = lab_state(lab).holds, this_user()
-    made = [holds.hold(name, by=by, reason=reason, seconds=seconds) for name in _names(lab, boards)]
+    state, by, names = lab_state(lab), this_user(), _names(lab, boards)
+    if lists:
+        found = [one for one in state.reservations.list() if not names or one.board in names]
+    elif cancel is not None:
+        found = [state.reservations.cancel(cancel, by=by, force=force, reason=reason)]
+    elif begins is None:
+        length = seconds or HOLD_SECONDS
+        found = [state.holds.hold(name, by=by, reason=reason, seconds=length) for name in names]
+    else:
+        ends = begins + (seconds or 0.0)
+        found = [
+            state.reservations.add(
+                name,
+                begins,
+                ends,
+                holder=user or by,
+                by=by,
+                kind="maintenance" if maintenance else "reservation",
+                reason=reason,
+            )
+            for name in names
+        ]
     if as_json:
-        click.echo(json.dumps([asdict(one) for one in made], indent=2))
+        click.echo(json.dumps([asdict(one) for one in found], indent=2))
         return
-    for one in made:
-        click.echo(f"{one.board} is yours until {local_time(one.ends)}")
-    note(f"to release earlier: labctl release {' '.join(one.board for one in made)}")
+    is_held_now = not lists and cancel is None and begins is None
+    for one in found:
+        if is_held_now:
+            click.echo(f"{one.board} is yours until {local_time(one.ends)}")
+        else:
+            click.echo(printable_line(f"{'cancelled: ' if cancel else ''}{line(one)}"))
+    if is_held_now:
+        note(f"to release earlier: labctl release {' '.join(names)}")
+    if not found:
+        note("no holds and no reservations")
+
+
+def _check_hold(
+    boards: Sequence[str],
+    seconds: float | None,
+    begins: float | None,
+    is_for_others: object,
+    *,
+    lists: bool,
+    cancel: str | None,
+) -> None:
+    """Refuse options that do not go together. Raises UsageError."""
+    if cancel is not None and (boards or lists or begins is not None):
+        raise click.UsageError("--cancel takes an ID, and no board or time")
+    if cancel is None and not lists and not boards:
+        raise click.UsageError("name a BOARD; --list shows who keeps which")
+    if begins is None and is_for_others:
+        raise click.UsageError("--user and --maintenance need --from WHEN")
+    if begins is not None and seconds is None:
+        raise click.UsageError("a reservation needs its length: --for 2h")
 
 
 @click.command(epilog='Example: labctl release rk1 --force --reason "she is on holiday"')
@@ -105,76 +174,6 @@ def release(
     for name, what in ended.items():
         text = f"ended {', '.join(what)}" if what else "nobody held it"
         click.echo(printable_line(f"{name}: {text}"))
-
-
-@click.command(epilog="Example: labctl reserve rk1 --from 14:00 --for 2h --reason demo")
-@click.option(
-    "--from",
-    "begins",
-    type=LocalTime(),
-    metavar="WHEN",
-    help="Begin: 14:00, 2026-11-23T09:00 (on this host's clock), 2026-11-23T09:00+01:00.",
-)
-@click.option("--for", "seconds", type=USE_TIME, help="Length, such as 2h.")
-@click.option("--user", metavar="USER", help="For USER or USER@HOST; default: you.")
-@click.option("--maintenance", is_flag=True, help="Nobody starts work then.")
-@click.option("--cancel", metavar="ID", help="Cancel a reservation.")
-@click.option("--force", is_flag=True, help="Cancel another user's reservation; needs --reason.")
-@click.option("--reason", metavar="TEXT", help="Reason, for others and the audit log.")
-@json_option("Print the reservations as JSON, times in seconds since 1970.")
-@click.argument("boards", metavar="[BOARD]...", nargs=-1, shell_complete=BOARD)
-@click.pass_obj
-def reserve(
-    invocation: Invocation,
-    boards: Sequence[str],
-    *,
-    begins: float | None,
-    seconds: float | None,
-    user: str | None,
-    maintenance: bool,
-    cancel: str | None,
-    force: bool,
-    reason: str | None,
-    as_json: bool,
-) -> None:
-    """Reserve boards for a time; without --from, list the reservations.
-
-    Other users' work that may still run at that time does not begin: a run counts with its
-    max_time. A run in progress at the begin ends its trial and begins no other one.
-    """
-    lab = lab_of(invocation)
-    state, by = lab_state(lab), this_user()
-    names = _names(lab, boards)
-    if cancel is not None:
-        if names or begins is not None:
-            raise click.UsageError("--cancel takes an ID, and no board or time")
-        found = [state.reservations.cancel(cancel, by=by, force=force, reason=reason)]
-    elif begins is None:
-        if seconds is not None or maintenance or user:
-            raise click.UsageError("the begin is missing: --from WHEN")
-        found = [one for one in state.reservations.list() if not names or one.board in names]
-    else:
-        if seconds is None or not names:
-            raise click.UsageError("a reservation needs a BOARD, and its length: --for 2h")
-        found = [
-            state.reservations.add(
-                name,
-                begins,
-                begins + seconds,
-                holder=user or by,
-                by=by,
-                kind="maintenance" if maintenance else "reservation",
-                reason=reason,
-            )
-            for name in names
-        ]
-    if as_json:
-        click.echo(json.dumps([asdict(one) for one in found], indent=2))
-        return
-    for one in found:
-        click.echo(printable_line(f"{'cancelled: ' if cancel else ''}{line(one)}"))
-    if not found:
-        note("no reservations")
 
 
 def line(one: Reservation) -> str:

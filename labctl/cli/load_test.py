@@ -20,7 +20,7 @@ from labctl.evaluation.serving.recipe import load_load_test
 from labctl.evaluation.serving.run import run_load_test
 from labctl.runs.observer import Observer
 
-_APIS = ("openai-chat", "openai-completions", "llama-server", "tgi")
+_APIS = ("openai-chat", "openai-completions", "llama-server")
 _ORIGIN = "labctl load-test"
 _PLAIN_NAME = "load-test"
 
@@ -91,7 +91,7 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--api",
             type=click.Choice(_APIS),
-            help="API of the server. Default: openai-chat.",
+            help="API of the server; TGI: openai-chat. Default: openai-chat.",
         ),
         click.option(
             "--served-name",
@@ -165,9 +165,7 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@click.command(
-    epilog="Example: labctl load-test --url http://127.0.0.1:8080 --concurrency 1,2,4,8"
-)
+@click.command(epilog="Example: labctl load-test --url http://127.0.0.1:8080 --concurrency 1,2,4,8")
 @_options
 @click.option(
     "--set",

@@ -32,7 +32,7 @@ from labctl.units import duration
     cls=RecipeCommand,
     only={"timing": ("board", "target", "memory", "ask"), "evaluation": ("limit",)},
     epilog="Examples: labctl plan recipes/q8_latency.yaml --board rk1;"
-    " labctl plan q8_latency --target rk3568 --memory 4GB"
+    " labctl plan q8_latency --target rk3568 --memory 4GB",
 )
 @click.option(
     "--board",

@@ -29,9 +29,7 @@ _ended_option = click.option(
     subcommand_metavar="[list|cancel|move]",
     epilog="Example: labctl queue",
 )
-@click.option(
-    "--ended", type=click.IntRange(0, 1000), default=0, help="Also list the last N jobs that ended."
-)
+@_ended_option
 @json_option("Print the jobs as JSON.")
 @click.pass_context
 def queue(ctx: click.Context, *, ended: int, as_json: bool) -> None:
@@ -45,9 +43,7 @@ def queue(ctx: click.Context, *, ended: int, as_json: bool) -> None:
 
 
 @queue.command("list", epilog="Example: labctl queue list --ended 10")
-@click.option(
-    "--ended", type=click.IntRange(0, 1000), default=0, help="Also list the last N jobs that ended."
-)
+@_ended_option
 @json_option("Print the jobs as JSON.")
 @click.pass_obj
 def list_(invocation: Invocation, *, ended: int, as_json: bool) -> None:

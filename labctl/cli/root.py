@@ -9,7 +9,7 @@ import io
 import os
 import select
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ import click
 
 from labctl import interrupts
 from labctl.checked import forget_relative
-from labctl.cli.commands import COMMANDS
+from labctl.cli.commands import COMMANDS, GROUPS, Command
 from labctl.cli.encoding import encoding_for, errors_for
 from labctl.cli.error_output import print_error
 from labctl.cli.output import Invocation, lead_nowhere, print_command
@@ -125,8 +125,8 @@ class NobodyReads(Exception):
 class LazyGroup(click.Group):
     """A group that imports a command's module when the command is used."""
 
-    #: name -> (module, attribute, one line of help), in the order that a new user needs them.
-    lazy = COMMANDS
+    #: Name -> command, in the order that a new user needs them.
+    lazy: Mapping[str, Command] = {}
 
     # click alone would end with 1 when nobody reads: that status means a failed program.
 
@@ -160,8 +160,19 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands, without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, self.lazy[name][2]) for name in self.list_commands(ctx)])
+        for title, commands in self.groups.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, text) for name, (_, _, text) in commands.items()])
+
+    @property
+    def groups(self) -> Mapping[str, Mapping[str, Command]]:
+        """Titles of the help with their commands."""
+        return {"Commands": self.lazy}
+
+
+class _Root(LazyGroup):
+    lazy = COMMANDS
+    groups = GROUPS
 
 
 def _print_version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
@@ -226,7 +237,7 @@ def _let_verbosity_follow(command: click.Command) -> None:
 
 
 @click.group(
-    cls=LazyGroup,
+    cls=_Root,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Start with `labctl doctor`, then `labctl init`.",
 )

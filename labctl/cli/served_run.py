@@ -72,7 +72,9 @@ def run_served(
 
     working = lab_state(lab).health.working([board.name for board in pool], this_user())
     pool = [board for board in pool if board.name in working]
-    return run_in_turn(lab, recipe, pool, turns.priority, run_on, untrusted=False, waits=turns.waits)
+    return run_in_turn(
+        lab, recipe, pool, turns.priority, run_on, untrusted=False, waits=turns.waits
+    )
 
 
 def _pool(lab: LabFile, turns: Turns, recipe: ServedRecipe) -> list[Board]:

@@ -1,4 +1,4 @@
-"""``labctl state``: backups of the state of a lab, which cannot be computed again."""
+"""``labctl state``: the state of a lab, which cannot be computed again: backups, audit log."""
 
 import json
 from dataclasses import asdict
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from labctl.cli.audit import audit
 from labctl.cli.lab import lab_or_own
 from labctl.cli.output import confirm, json_option, note
 from labctl.cli.root import Invocation
@@ -17,11 +18,14 @@ from labctl.units import counted
 
 @click.group(epilog="Example: labctl state backup -o /media/usb/lab.sqlite")
 def state() -> None:
-    """Back up and restore the lab's state: baselines, leases, queue, health, tokens.
+    """Back up, restore and audit the lab's state: baselines, leases, queue, health, tokens.
 
     Reservations, the boards' history and the audit log are part of it; runs are not. labctl makes
     automatic backups before the first change of a day and before a change of its tables.
     """
+
+
+state.add_command(audit)
 
 
 @state.command(epilog="Example: labctl state backup -o /media/usb/lab.sqlite")

@@ -1,28 +1,22 @@
-"""``labctl targets``: machine types that labctl builds for."""
+"""``labctl build --list``: machine types that labctl builds for."""
 
 import json
+from pathlib import Path
 
 import click
 from rich.table import Table
 
 from labctl.build.artifact import list_artifacts
-from labctl.cli.lab import lab_or_own
-from labctl.cli.output import json_option, note, output_console
-from labctl.cli.root import Invocation
+from labctl.cli.output import note, output_console
 from labctl.config.target import load_targets
 from labctl.report.details import plain, print_whole
 
 
-@click.command(epilog="Example: labctl targets")
-@json_option("Print the list as JSON.")
-@click.pass_obj
-def targets(invocation: Invocation, *, as_json: bool) -> None:
-    """List machine types that tools are built for.
+def list_targets(root: Path, *, as_json: bool) -> None:
+    """Print the machine types of the lab's toolchains/ and of labctl, and what is built for each.
 
-    These are the folders of the lab's toolchains/, and those shipped with labctl. Shows the
-    features of their instruction sets, and the artifacts built for each.
+    Shows the features of their instruction sets.
     """
-    root = lab_or_own(invocation).root
     built: dict[str, list[str]] = {}
     for artifact in list_artifacts():
         manifest = artifact.manifest

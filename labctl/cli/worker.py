@@ -1,4 +1,4 @@
-"""``labctl worker`` and ``labctl workers``: the lab hosts that run the queue's jobs."""
+"""``labctl worker``: the lab hosts that run the queue's jobs."""
 
 import json
 import socket
@@ -17,7 +17,7 @@ from labctl.state.state import lab_state
 from labctl.units import duration
 
 
-@click.command(epilog="Example: labctl worker --host lab2")
+@click.command(epilog="Examples: labctl worker --host lab2; labctl worker --list")
 @click.option("--host", metavar="NAME", help="Name of this lab host; default: its own name.")
 @click.option(
     "--board",
@@ -33,9 +33,22 @@ from labctl.units import duration
 @click.option(
     "--until-empty", is_flag=True, help="End when no job waits that this worker could run."
 )
+@click.option(
+    "--list",
+    "lists",
+    is_flag=True,
+    help="List the workers of all lab hosts, their boards, and if they are alive; run nothing.",
+)
+@json_option("With --list: print the workers as JSON, times in s since 1970.")
 @click.pass_obj
 def worker(
-    invocation: Invocation, *, host: str | None, named: Sequence[str], until_empty: bool
+    invocation: Invocation,
+    *,
+    host: str | None,
+    named: Sequence[str],
+    until_empty: bool,
+    lists: bool,
+    as_json: bool,
 ) -> None:
     """Run the queue's jobs on the boards attached to this host, until stopped.
 
@@ -44,6 +57,11 @@ def worker(
     lab with several hosts, each has a worker: `database` in devices.yaml names a PostgreSQL,
     `store` the shared store.
     """
+    if as_json and not lists:
+        raise click.UsageError("--json is for --list")
+    if lists:
+        _list(invocation, as_json=as_json)
+        return
     from labctl.farm.host_setup import host_worker, missing_tools
 
     lab = lab_of(invocation)
@@ -63,11 +81,7 @@ def worker(
     made.run(until_empty=until_empty)
 
 
-@click.command(epilog="Example: labctl workers --json")
-@json_option("Print the workers as JSON, times in s since 1970.")
-@click.pass_obj
-def workers(invocation: Invocation, *, as_json: bool) -> None:
-    """List the workers of all lab hosts, their boards, and if they are alive."""
+def _list(invocation: Invocation, *, as_json: bool) -> None:
     found = lab_state(lab_of(invocation)).workers.list()
     if as_json:
         click.echo(json.dumps([one.document() for one in found], indent=2))

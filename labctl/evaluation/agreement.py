@@ -12,6 +12,7 @@ from statistics import median
 
 from labctl.errors import ConfigError
 from labctl.evaluation.accuracy import Budget, accuracy_table, in_both
+from labctl.evaluation.directory import EvaluationDirectory
 from labctl.evaluation.recipe import variant_name
 from labctl.records.board import Execution
 from labctl.records.evaluation import (
@@ -22,6 +23,7 @@ from labctl.records.evaluation import (
     PromptRecord,
 )
 from labctl.records.trial import ModelIdentity
+from labctl.runs.record.directory import RunDirectory
 from labctl.stats.intervals import Interval
 from labctl.stats.paired_answers import paired_difference
 from labctl.stats.proportions import interval_of_variance
@@ -39,6 +41,13 @@ class Answers:
     record: EvaluationRecord
     generations: Sequence[GenerationRecord]
     grades: Sequence[GradeRecord]
+
+    @classmethod
+    def of(cls, run: RunDirectory) -> "Answers":
+        """Read an evaluation. Raises ConfigError."""
+        directory = EvaluationDirectory(run)
+        generations = [one for one in directory.generations() if one.check is None]
+        return cls(directory.record(), generations, list(directory.grades()))
 
 
 @dataclass(frozen=True)

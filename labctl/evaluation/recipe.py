@@ -133,7 +133,7 @@ class EvaluationRecipe(ServedRecipe):
     def _layout_problems(self) -> Iterable[tuple[DocumentPath, str]]:
         for key, endpoint in self.endpoints.items():
             for name, prompt in self.prompts.items():
-                if prompt.is_chat and endpoint.api in ("openai-completions", "tgi"):
+                if prompt.is_chat and endpoint.api == "openai-completions":
                     problem = (
                         f"{endpoint.api} takes no messages, but prompt {name} has layout: chat"
                     )
@@ -153,10 +153,6 @@ class EvaluationRecipe(ServedRecipe):
                 yield path, "the answers are letters: set graders to [choice]"
             if self.sampling.samples > 1:
                 yield path, "all samples are the same: set sampling.samples to 1"
-            for key, endpoint in self.endpoints.items():
-                if endpoint.api == "tgi":
-                    problem = "tgi does not report the token probabilities that prompt"
-                    yield ("endpoints", key, "api"), f"{problem} {name} needs (choose_by)"
 
     def _budget_problems(self) -> Iterable[tuple[DocumentPath, str]]:
         budgets, used = self.budgets, self.evaluated_models()

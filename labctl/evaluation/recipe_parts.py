@@ -168,6 +168,13 @@ def _variable(text: str) -> str:
     return text
 
 
+def _without_tgi(value: object) -> object:
+    if value == "tgi":
+        raise ValueError("TGI speaks OpenAI's forms: write openai-chat or openai-completions")
+    return value
+
+
+_Api = Literal["openai-chat", "openai-completions", "llama-server"]
 _OF_URL = ("api", "served_name", "key_env")
 _OF_START = ("parameters", "version", "target", "board")
 
@@ -179,7 +186,7 @@ class EndpointSource(StrictModel):
     """The model that it serves, by its key in `models`."""
     url: Annotated[Line, AfterValidator(_server_address)] | None = None
     """Address of a server that runs already."""
-    api: Literal["openai-chat", "openai-completions", "tgi", "llama-server"] | None = None
+    api: Annotated[_Api, BeforeValidator(_without_tgi)] | None = None
     """API of that server."""
     served_name: Line | None = None
     """Name of the model in its API; by default the only one that it reports."""
@@ -212,7 +219,6 @@ class EndpointSource(StrictModel):
         if self.board is not None and self.start != "board":
             raise refuse("needs start: board", "board")
         return self
-
 
     def changed_on_board(self, changes: Mapping[str, str]) -> Self:
         """Return a server that labctl starts on a board with these keys; another one as it is."""

@@ -270,9 +270,7 @@ def _boards(
     found = tuple(name for name in boards_on(selector) if lab.board(name).target == wanted)
     if not found:
         marked = " with `untrusted: true`" if untrusted else ""
-        raise ConfigError(
-            f"none of the boards{marked} is a {wanted}, which the recipe is for"
-        )
+        raise ConfigError(f"none of the boards{marked} is a {wanted}, which the recipe is for")
     return found
 
 

@@ -140,20 +140,6 @@ class Index:
         """Remove runs."""
         self._change(lambda connection: _delete(connection, ids))
 
-    def clear(self) -> None:
-        """Forget all runs of this folder. Raises HostError, ConfigError."""
-        if not self._database.is_shared:
-            self.make_again()
-            return
-
-        def clear(connection: "Connection") -> None:
-            own = connection.exec_driver_sql("SELECT id, folder FROM run")
-            _delete(connection, [run for run, folder in own if folder == self._folder])
-            probes = connection.exec_driver_sql("SELECT file, folder FROM probe")
-            _delete_probes(connection, [file for file, of in probes if of == self._folder])
-
-        self._change(clear)
-
     def make_again(self) -> None:
         """Empty a damaged index, also of the runs of other folders: those add them again."""
         try:
@@ -419,7 +405,7 @@ def _checked(row: CheckedT) -> CheckedT:
 
 
 def _damage(table: str) -> DamagedDatabase:
-    hint = "`labctl index rebuild` makes it again from the run directories"
+    hint = "labctl makes it again from the run directories"
     return DamagedDatabase(f"the index of runs has a damaged row in {table}", hint=hint)
 
 

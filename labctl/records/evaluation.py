@@ -65,7 +65,7 @@ class EndpointRecord(Record):
     """A server that answered."""
 
     name: str = Field(description="its key in the recipe")
-    api: str = Field(description="openai-chat, openai-completions, tgi, llama-server")
+    api: str = Field(description="openai-chat, openai-completions, llama-server")
     address: str | None = Field(
         None, description="without a login; None: labctl started it, on a port of the moment"
     )

@@ -164,7 +164,9 @@ class Reservations:
                 (one for one in _not_ended(sql.asker(connection), now) if one.id == number), None
             )
             if found is None:
-                raise ConfigError(f"no reservation {number!r}", hint="`labctl reserve` lists them")
+                raise ConfigError(
+                    f"no reservation {number!r}", hint="`labctl hold --list` lists them"
+                )
             if not is_same_user(found.holder, by) and not is_same_user(found.made_by, by):
                 check_force(found.holder, f"reservation {number}", force=force, reason=why)
             end_reservation(connection, found)
@@ -298,7 +300,7 @@ def other_keeps(other: Reservation) -> BoardBusy:
     }
     return BoardBusy(
         f"board {other.board} {words[other.kind]}",
-        hint="`labctl boards` shows who has what; `labctl reserve` lists all reservations",
+        hint="`labctl boards` shows who has what; `labctl hold --list` lists all",
     )
 
 

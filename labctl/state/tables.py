@@ -236,7 +236,7 @@ _REMOVAL = {
     "baseline": "labctl baseline remove {name}",
     "board_lease": "labctl release {board} --force --reason TEXT",
     "board_health": "labctl boards good {board} --reason TEXT",
-    "reservation": "labctl reserve --cancel {id} --force --reason TEXT",
+    "reservation": "labctl hold --cancel {id} --force --reason TEXT",
     "job": "labctl queue cancel {id}",
     "access_token": "labctl serve token revoke {name}",
 }

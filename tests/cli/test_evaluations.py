@@ -55,7 +55,7 @@ def test_the_list_of_runs_marks_it(lab: Path, capsys: Capture) -> None:
     assert "50.0 %" in text
     assert "EVALUATION" in text
     assert told(lab, capsys, "runs", "--kind", "timing") == ""
-    told(lab, capsys, "index", "rebuild")
+    (lab / "runs" / "index.sqlite").unlink()
     assert told(lab, capsys, "runs", "--recipe", "sums", "--state", "finished") == text
 
 
@@ -107,8 +107,10 @@ def test_an_option_that_an_evaluation_lacks_is_refused_by_its_name(
         assert "nothing to resume" in told(lab, capsys, *words, status=2)
         return
     option = words[2]
-    why = "this recipe starts no server on a board" if option in ("--detach", "--board") else (
-        "an evaluation does not have this option"
+    why = (
+        "this recipe starts no server on a board"
+        if option in ("--detach", "--board")
+        else ("an evaluation does not have this option")
     )
     assert f"{option}: {why}" in told(lab, capsys, *words, status=2)
 

@@ -77,9 +77,9 @@ def test_a_board_is_held_shown_and_released(labctl: Labctl, state: LabState) -> 
     assert "look\\x0aat it" in " ".join(text.split())
     assert labctl("release", "rk1")[0] == f"rk1: ended the hold of {this_user()}\n"
     assert labctl("release", "rk1")[0] == "rk1: nobody held it\n"
-    lines = labctl("audit")[0].splitlines()
+    lines = labctl("state", "audit")[0].splitlines()
     assert [line.split("  ")[2] for line in lines] == ["hold", "release"]
-    (entry,) = json.loads(labctl("audit", "-n", "1", "--json")[0])
+    (entry,) = json.loads(labctl("state", "audit", "-n", "1", "--json")[0])
     assert (entry["action"], entry["subject"], entry["actor"]) == ("release", "rk1", this_user())
 
 
@@ -99,12 +99,12 @@ def test_another_s_board_is_released_with_force_and_a_reason(
         {"board": "rk1", "ended": ["the hold of ann@desk", "the lease of ann@desk: run q2"]}
     ]
     assert state.leases.list() == []
-    assert "on holiday" in labctl("audit", "--board", "rk1", "--since", "1h")[0]
+    assert "on holiday" in labctl("state", "audit", "--board", "rk1", "--since", "1h")[0]
 
 
 def test_a_board_is_reserved_listed_and_cancelled(labctl: Labctl, state: LabState) -> None:
-    assert "no reservations" in labctl("reserve")[1]
-    words = ("reserve", "rk1", "rk2", "--from", "2099-01-05T09:00+00:00", "--for", "90m")
+    assert "no reservations" in labctl("hold", "--list")[1]
+    words = ("hold", "rk1", "rk2", "--from", "2099-01-05T09:00+00:00", "--for", "90m")
     one, _two = json.loads(labctl(*words, "--user", "ann", "--reason", "demo", "--json")[0])
     assert (one["holder"], one["begins"]) == (
         "ann",
@@ -112,12 +112,12 @@ def test_a_board_is_reserved_listed_and_cancelled(labctl: Labctl, state: LabStat
     )
     assert one["ends"] - one["begins"] == 90 * 60
     assert "reserved for ann from" in labctl(*words, status=3)[1]
-    assert len(labctl("reserve")[0].splitlines()) == 2
-    (line,) = labctl("reserve", "rk1")[0].splitlines()
+    assert len(labctl("hold", "--list")[0].splitlines()) == 2
+    (line,) = labctl("hold", "--list", "rk1")[0].splitlines()
     assert "  reservation  ann: demo" in line
-    assert labctl("reserve", "--cancel", one["id"])[0].startswith(f"cancelled: {one['id']}  rk1")
-    assert "no reservation" in labctl("reserve", "--cancel", one["id"], status=2)[1]
-    now = ("reserve", "rk1", "--from", "now", "--for", "1h", "--maintenance")
+    assert labctl("hold", "--cancel", one["id"])[0].startswith(f"cancelled: {one['id']}  rk1")
+    assert "no reservation" in labctl("hold", "--cancel", one["id"], status=2)[1]
+    now = ("hold", "rk1", "--from", "now", "--for", "1h", "--maintenance")
     labctl(*now, "--reason", "new fan")
     assert "    maintenance since" in labctl("boards", status=3)[0]
     assert "has maintenance from" in labctl("hold", "rk1", status=3)[1]
@@ -126,15 +126,15 @@ def test_a_board_is_reserved_listed_and_cancelled(labctl: Labctl, state: LabStat
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["reserve", "rk1", "--for", "2h"], "--from WHEN"),
-        (["reserve", "rk1", "--from", "14:00"], "--for 2h"),
-        (["reserve", "--from", "14:00", "--for", "2h"], "a BOARD"),
-        (["reserve", "rk1", "--from", "noon", "--for", "2h"], "must be a time such as 14:00"),
+        (["hold", "rk1", "--for", "2h", "--maintenance"], "--from WHEN"),
+        (["hold", "rk1", "--from", "14:00"], "--for 2h"),
+        (["hold", "--from", "14:00", "--for", "2h"], "a BOARD"),
+        (["hold", "rk1", "--from", "noon", "--for", "2h"], "must be a time such as 14:00"),
         (
-            ["reserve", "rk1", "--from", "2001-01-01T09:00", "--for", "2h"],
+            ["hold", "rk1", "--from", "2001-01-01T09:00", "--for", "2h"],
             "this time is in the past",
         ),
-        (["reserve", "rk1", "--cancel", "x"], "--cancel takes an ID"),
+        (["hold", "rk1", "--cancel", "x"], "--cancel takes an ID"),
         (["hold", "rk9"], "no board 'rk9'"),
         (["hold"], "BOARD"),
         (["hold", "rk1", "--for", "2"], "duration"),

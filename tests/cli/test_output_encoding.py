@@ -31,7 +31,7 @@ COMMANDS = [
     ["report", "latest", "--format", "json"],
     ["recipes"],
     ["queue"],
-    ["audit"],
+    ["state", "audit"],
     ["hold", "rk1", "--reason", "散热片 µ ±"],
     ["run", "没有.yaml"],
     ["plan", "rÉcipe"],

@@ -1,4 +1,4 @@
-"""``labctl recipes``, ``labctl targets``, and the target that ``labctl build`` takes by itself."""
+"""``labctl recipes``, ``labctl build --list``, and the target that ``labctl build`` takes by itself."""
 
 import json
 from pathlib import Path
@@ -170,7 +170,7 @@ def test_a_target_that_is_wrong_hides_no_other(
     broken = lab / "toolchains" / "mine" / "target.yaml"
     broken.parent.mkdir(parents=True)
     broken.write_text("name: 3\n")
-    for words in (["targets"], ["targets", "--json"]):
+    for words in (["build", "--list"], ["build", "--list", "--json"]):
         assert run_cli(words) == 0
         said = capsys.readouterr()
         assert "rk3568" in said.out
@@ -182,13 +182,13 @@ def test_targets_are_listed_with_what_is_built(
     lab: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make_artifact(tmp_path, "llama-bench")
-    assert run_cli(["targets", "--json"]) == 0
+    assert run_cli(["build", "--list", "--json"]) == 0
     found = {target["name"]: target for target in json.loads(capsys.readouterr().out)}
     assert list(found["rk3568"]) == ["name", "description", "machine", "features", "built"]
     assert found["rk3568"]["built"] == ["llama.cpp new"]
     assert found["rk3588"]["built"] == []
     assert "asimddp" in found["rk3588"]["features"]
-    assert run_cli(["targets"]) == 0
+    assert run_cli(["build", "--list"]) == 0
     assert "Rockchip RK3568" in capsys.readouterr().out
 
 
@@ -211,7 +211,7 @@ def test_build_without_a_lab_asks_for_a_target(
     assert run_cli(["build"]) == 2
     said = capsys.readouterr().err
     assert "no target given" in said
-    assert "`labctl targets`" in said
+    assert "`labctl build --list`" in said
 
 
 def test_what_an_evaluation_needs(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""``labctl worker`` and ``labctl workers``."""
+"""``labctl worker``, and its list."""
 
 import json
 from pathlib import Path
@@ -66,15 +66,15 @@ def test_a_lab_on_one_host_has_a_worker_for_all_its_boards(
 def test_workers_are_listed_with_their_boards(
     farm: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_cli(["--lab", str(farm), "workers"]) == 0
+    assert run_cli(["--lab", str(farm), "worker", "--list"]) == 0
     assert "no worker: start one with" in capsys.readouterr().err
     state = lab_state(find_lab(farm, TRANSPORTS))
     state.workers.give_sign("lab2:1:ab", "lab2", ["rk2"], "1.0")
-    assert run_cli(["--lab", str(farm), "workers"]) == 0
+    assert run_cli(["--lab", str(farm), "worker", "--list"]) == 0
     assert capsys.readouterr().out == "lab2  alive  rk2  labctl 1.0  lab2:1:ab\n"
     with state.changing() as connection:
         connection.exec_driver_sql("UPDATE worker SET alive_at = alive_at - 7200")
-    assert run_cli(["--lab", str(farm), "workers", "--json"]) == 0
+    assert run_cli(["--lab", str(farm), "worker", "--list", "--json"]) == 0
     (one,) = json.loads(capsys.readouterr().out)
     assert (one["host"], one["boards"], one["is_alive"]) == ("lab2", ["rk2"], False)
     assert list(one) == [

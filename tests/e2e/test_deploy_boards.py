@@ -256,22 +256,6 @@ def test_what_was_not_used_for_long_goes_and_pins_stay(lab: Lab) -> None:
     assert [path.read_text().strip() for path in lab.store().glob("*.name")] == ["agent"]
 
 
-def test_options_of_deploy_that_became_commands_still_work_and_are_hidden(lab: Lab) -> None:
-    lab.run()
-    for words, new in (
-        (("--verify",), "store verify"),
-        (("--pin", "tiny.gguf"), "store pin"),
-        (("--prune", "--free", "1000TB", "--dry-run"), "store prune"),
-    ):
-        old = lab.run(*words)
-        assert f"note: use labctl {new} instead" in old.stderr.decode()
-    assert "would remove: llama-completion" in old.text
-    assert "pinned: tiny.gguf" in old.text
-    assert "--older" not in lab.run("--help").text
-    for nonsense in (("--older", "3d"), ("--plan", "--verify"), ("--verify", "--pin", "x")):
-        lab.run(*nonsense, status=2)
-
-
 def test_a_disk_too_full_for_this_versions_agent_can_be_pruned(lab: Lab, tmp_path: Path) -> None:
     """An agent that an earlier version brought is there, and all that is left is filled."""
     with small_disk(tmp_path / "disk", 1000) as disk:

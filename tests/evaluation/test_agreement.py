@@ -267,7 +267,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_two_runs_as_a_person_sees_them(lab: Path, capsys: Printed) -> None:
-    assert run_cli(["agreement", R_HOST, R_BOARD]) == 0
+    assert run_cli(["compare", R_HOST, R_BOARD]) == 0
     text = capsys.readouterr().out
     assert "EMULATED" in text
     assert "small, prompt plain: this host (native-host) and board vb (emulated)" in text
@@ -278,19 +278,17 @@ def test_two_runs_as_a_person_sees_them(lab: Path, capsys: Printed) -> None:
 
 
 def test_one_run_with_both_servers_and_json(lab: Path, capsys: Printed) -> None:
-    assert run_cli(["agreement", R_BOTH, "--json"]) == 0
+    assert run_cli(["compare", R_BOTH, "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)
     assert (found["compared"], found["identical"], found["emulated"]) == (60, 59, True)
     assert found["differences"][0]["token"] == 1
     assert found["accuracy"][0]["difference"]["mean"] == 0
-    assert run_cli(["agreement", R_BOTH, "-o", "both.json"]) == 0
-    assert json.loads((lab / "both.json").read_text()) == [found]
 
 
 def test_wrong_use_is_told(lab: Path, capsys: Printed) -> None:
-    assert run_cli(["agreement", R_HOST]) == 2
+    assert run_cli(["compare", R_HOST]) == 2
     assert "no common answers" in capsys.readouterr().err
-    assert run_cli(["agreement", "r-hots", R_BOARD]) == 2
-    assert "r-hots" in capsys.readouterr().err
-    assert run_cli(["agreement", R_HOST, R_BOARD, "-o", "x.csv"]) == 2
-    assert "FILE.json" in capsys.readouterr().err
+    assert run_cli(["compare", "r-hots", R_BOARD]) == 2
+    assert "is compared with evaluations only" in capsys.readouterr().err
+    assert run_cli(["compare", R_HOST, R_BOARD, "--figure", "ttft_ms"]) == 2
+    assert "--figure: an evaluation does not have this option" in capsys.readouterr().err

@@ -354,7 +354,7 @@ def test_runs_in_a_folder_that_cannot_be_written_are_found(index: str) -> None:
             assert len(repository.trials()) == 4
             assert repository.tags() == (["a"] if index == "behind" else [])
             with pytest.raises(HostError, match="cannot use the index"):
-                RunRepository(runs).rebuild()
+                RunRepository(runs)._index.make_again()
         assert len(said) == (index != "up to date")
         assert all("all runs are read for this answer" in line for line in said)
         assert sorted(path.name for path in runs.iterdir()) == before
@@ -473,7 +473,7 @@ def test_probes_are_found_like_runs(folder: Path) -> None:
     assert damaged.damage
     first.unlink()
     assert found("rk1") == [("rk1", "2026-11-22", None)]
-    RunRepository(folder).rebuild()
+    (folder / "index.sqlite").unlink()
     assert found() == [("rk1", "2026-11-22", None), ("rk2", "2026-11-21", None)]
 
 
@@ -498,7 +498,7 @@ def test_a_rebuild_keeps_all_that_people_and_other_labs_gave(runs: Path) -> None
     assert before[2].run.imported_from == "x.zip"
     RunRepository(runs)._index.make_again()
     assert rows(runs, "SELECT id FROM run") == []
-    assert RunRepository(runs).rebuild() == before
+    assert RunRepository(runs).query() == before
     assert RunRepository(runs).probes() == probes
     assert lab_state(lab).baselines.list() == [kept]
 

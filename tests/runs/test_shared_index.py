@@ -126,17 +126,6 @@ def test_a_run_of_another_host_is_not_called_unknown(hosts: tuple[Path, Path]) -
         find_run(here, "other")
 
 
-def test_a_rebuild_leaves_the_runs_of_others(hosts: tuple[Path, Path]) -> None:
-    here, there = hosts
-    ids(there)
-    ids(here)
-    change(here, "UPDATE run SET recipe = 'wrong'")
-    found = {one.run.id: one.run.recipe for one in RunRepository(here).rebuild()}
-    assert found == {FIRST: "q2", SECOND: "wrong"}
-    assert [one.run.id for one in RunRepository(here).rebuild(of_all_hosts=True)] == [FIRST]
-    assert ids(there) == [SECOND, FIRST]
-
-
 def test_a_folder_that_was_moved_keeps_its_runs(hosts: tuple[Path, Path], tmp_path: Path) -> None:
     here, there = hosts
     assert [ids(here), ids(there)] == [[FIRST], [SECOND, FIRST]]

@@ -172,7 +172,7 @@ def test_the_board_of_a_damaged_row_is_nobodys_until_a_person_removes_it(
         "labctl release": lambda: state.holds.release(board, by=OTHER, force=True, reason="x"),
         "labctl boards good": lambda: state.health.set(board, Health.GOOD, reason="x", by=OTHER),
         "labctl queue cancel": lambda: state.jobs.cancel("a" * 12, "x"),
-        "labctl reserve --cancel": lambda: state.reservations.cancel(
+        "labctl hold --cancel": lambda: state.reservations.cancel(
             state.reservations.list(board)[0].id, by=OTHER, force=True, reason="x"
         ),
     }

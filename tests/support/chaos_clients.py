@@ -18,9 +18,9 @@ FIRST_NUMBER = 1_000_000
 _READING = (
     ("queue", "--json"),
     ("boards", "history", SHELF),
-    ("workers", "--json"),
-    ("audit", "--json"),
-    ("reserve", "--json"),
+    ("worker", "--list", "--json"),
+    ("state", "audit", "--json"),
+    ("hold", "--list", "--json"),
     ("baseline", "list", "--json"),
     ("serve", "token", "list"),
 )
@@ -148,7 +148,7 @@ def _words(kind: str, number: int, half: int) -> Sequence[str]:
         case "reserve":
             day = f"2{100 + number // 20_000:03d}-{number // 700 % 12 + 1:02d}"
             at = f"{day}-{number // 24 % 28 + 1:02d}T{number % 24:02d}:00"
-            return ("reserve", SHELF, "--from", at, "--for", "30m", "--reason", tag, "--json")
+            return ("hold", SHELF, "--from", at, "--for", "30m", "--reason", tag, "--json")
         case "token":
             return ("serve", "token", "add", tag)
         case "bad":

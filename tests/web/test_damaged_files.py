@@ -22,7 +22,6 @@ from labctl.transport.registry import TRANSPORTS
 LISTS = (
     "runs", "runs --json", "runs --wide", "runs --tag nightly", "boards probes",
     "boards probes --json", "baseline list", "runs prune --dry-run", "regressions",
-    "index rebuild", "runs",
 )  # fmt: skip
 PATHS = ("/", "/runs", "/trends", "/accuracy", "/metrics", "/api/v1/runs", "/boards/rk1", *(
     f"{place}/{run}" for run in RUNS for place in ("/runs", "/api/v1/runs")
@@ -36,7 +35,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = probe_path(root, one)
     path.parent.mkdir(parents=True)
     path.write_text(one.model_dump_json())
-    RunRepository(root / "runs").rebuild()
+    RunRepository(root / "runs").query()
+    RunRepository(root / "runs").probes()
     return root
 
 
@@ -76,7 +76,9 @@ def test_a_damaged_row_of_the_index_is_made_again(
             assert {one.run.id for one in repository.query()} == {*RUNS}, column
             repository.trials()
             repository.probes()
-        repository.rebuild()
+        path.unlink()
+        repository.query()
+        repository.probes()
 
 
 def test_the_dashboard_answers_over_a_damaged_index(lab: Path) -> None:

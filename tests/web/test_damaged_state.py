@@ -19,9 +19,10 @@ from labctl.web.watcher import Watcher
 #: Commands that list, with the exit statuses that they may have.
 LISTS = (
     "boards", "boards --json", "boards history rk1", "boards history rk3 --json",
-    "boards check --due", "reserve", "reserve --json", "queue", "queue --ended 5",
-    "queue list --json", "workers", "workers --json", "audit", "audit --json",
-    "audit --board rk1 --actor ann", "baseline list", "baseline list --json", "state damaged",
+    "boards check --due", "hold --list", "hold --list --json", "queue", "queue --ended 5",
+    "queue list --json", "worker --list", "worker --list --json", "state audit",
+    "state audit --json",
+    "state audit --board rk1 --actor ann", "baseline list", "baseline list --json", "state damaged",
     "state damaged --json", "state backup", "serve token list", "serve token list --json",
     "runs", "runs --json",
 )  # fmt: skip

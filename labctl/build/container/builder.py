@@ -1,7 +1,7 @@
 """The container builder and its workspace."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from labctl.build.manifest import BuilderKind, CompilerKind, Machine
 from labctl.build.progress import OnProgress, ignore
 from labctl.build.source import repositories
 from labctl.build.toolchain import Needs, Toolchain, kit_toolchain
-from labctl.build.workspace import Builder, Folders, Workspace, WorkspaceInputs
+from labctl.build.workspace import Builder, Folders, Program, Workspace, WorkspaceInputs
 from labctl.config.target import Target
 from labctl.errors import CompileError, ConfigError, HostError, ToolMissing
 from labctl.files import cache_dir, host_writes, open_whole
@@ -148,38 +148,29 @@ class ContainerWorkspace(Workspace):
         self._containers = containers
         self._lock = lock
 
-    def run(
-        self,
-        words: Sequence[str],
-        *,
-        timeout: float,
-        on_line: Callable[[str], None],
-        log: Path,
-        env: Mapping[str, str],
-        cwd: str | None = None,
-    ) -> process.Completed:
+    def run(self, program: Program) -> process.Completed:
         """Run it in its own container."""
 
         restricted = self._containers.restrictions is not None
-        see = _counted(on_line, words[0]) if restricted else on_line
-        seconds = min(timeout, UNTRUSTED_SECONDS) if restricted else timeout
+        see = _counted(program.on_line, program.words[0]) if restricted else program.on_line
+        seconds = min(program.timeout, UNTRUSTED_SECONDS) if restricted else program.timeout
 
         def launch(argv: list[str], cwd: Path, held: int) -> process.Completed:
             return process.run_streaming(
                 argv,
                 timeout=seconds,
                 on_line=see,
-                log=log,
+                log=program.log,
                 cwd=cwd,
                 keep_open=(self._lock, held),
             )
 
         return self._containers.run(
-            words,
+            program.words,
             launch=launch,
             seconds=seconds,
-            env={"CCACHE_DIR": CCACHE, **env},
-            cwd=cwd or TREE,
+            env={"CCACHE_DIR": CCACHE, **program.env},
+            cwd=program.cwd or TREE,
         )
 
     def read(self, name: str) -> str | None:

@@ -4,13 +4,13 @@ import hashlib
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from posixpath import join
 
 from labctl.build.remote.host import PROLOGUE, SCRIPTS, refused, run_script
 from labctl.build.remote.watchdog import Watchdog
-from labctl.build.workspace import Folders, Workspace, too_large
+from labctl.build.workspace import Folders, Program, Workspace, too_large
 from labctl.errors import (
     CommandTimeout,
     HostError,
@@ -54,43 +54,35 @@ class RemoteWorkspace(Workspace):
         self._jobs = map(str, itertools.count(1))
         self._job_script = PROLOGUE + (SCRIPTS / "job.sh").read_text(encoding="utf-8")
 
-    def run(
-        self,
-        words: Sequence[str],
-        *,
-        timeout: float,
-        on_line: Callable[[str], None],
-        log: Path,
-        env: Mapping[str, str],
-        cwd: str | None = None,
-    ) -> Completed:
+    def run(self, program: Program) -> Completed:
         """Run it there, in its own session."""
         began = time.monotonic_ns()
         job = next(self._jobs)
-        variables = [f"{name}={value}" for name, value in env.items()]
-        given = (self._folder, job, cwd or self.folders.tree, str(len(variables)))
-        output = _Output(self._link.name, log, on_line, self._log_bytes)
+        variables = [f"{name}={value}" for name, value in program.env.items()]
+        words = program.words
+        given = (self._folder, job, program.cwd or self.folders.tree, str(len(variables)))
+        output = _Output(self._link.name, program.log, program.on_line, self._log_bytes)
         with SshProgram(
-            self._link, self._job_script, *given, *variables, *words, timeout=timeout
-        ) as program:
+            self._link, self._job_script, *given, *variables, *words, timeout=program.timeout
+        ) as running:
             try:
-                while piece := program.read():
+                while piece := running.read():
                     output.take(piece)
-                status = program.finish()
+                status = running.finish()
             except CommandTimeout as error:
                 self._watchdog.end(job)
                 raise HostTimeout(
                     f"{words[0]} on {self._link.name} did not end within "
-                    f"{timeout:g} s and was stopped",
+                    f"{program.timeout:g} s and was stopped",
                     details=output.tail or None,
                 ) from error
         output.end()
         if status != 0:
             self._watchdog.check()
-        if status == 127 and f"labctl: no program {words[0]}" in program.errors:
+        if status == 127 and f"labctl: no program {words[0]}" in running.errors:
             raise ToolMissing(f"not installed on {self._link.name}: {words[0]}")
-        if status == 125 and program.errors:
-            raise HostError(f"{self._link.name} cannot start {words[0]}", details=program.errors)
+        if status == 125 and running.errors:
+            raise HostError(f"{self._link.name} cannot start {words[0]}", details=running.errors)
         return Completed(
             tuple(words), status, output.tail.encode(), b"", time.monotonic_ns() - began
         )

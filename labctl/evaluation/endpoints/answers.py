@@ -19,9 +19,6 @@ _FINISHED: Mapping[str, FinishReason] = {
     # OpenAI
     "stop": "stop",
     "length": "length",
-    # TGI
-    "eos_token": "stop",
-    "stop_sequence": "stop",
     # llama-server
     "eos": "stop",
     "word": "stop",
@@ -65,16 +62,6 @@ class _Tokens(ServerMessage):
     input_ids: list[int] | None = None
 
 
-class _Known(ServerMessage):
-    id: int
-
-
-class _KnownTokens(ServerMessage):
-    """Of TGI."""
-
-    tokens: list[_Known]
-
-
 async def tokens_at(
     connection: Connection, path: str, document: Mapping[str, JsonValue]
 ) -> tuple[int, ...] | None:
@@ -86,11 +73,7 @@ async def tokens_at(
         found = await connection.fact("POST", path, document)
         if found is None:
             return None
-        data = found[0]
-        if data.lstrip().startswith(b"["):
-            known = _KnownTokens.of_json(b'{"tokens":' + data + b"}")
-            return tuple(token.id for token in known.tokens)
-        told = _Tokens.of_json(data)
+        told = _Tokens.of_json(found[0])
     except (Refused, ConfigError, OutputNotUnderstood, ValueError):
         return None
     ids = told.input_ids if told.tokens is None else told.tokens

@@ -10,12 +10,10 @@ from labctl.evaluation.endpoints.base import EndpointClient
 from labctl.evaluation.endpoints.connection import Connection
 from labctl.evaluation.endpoints.monitor import ServerMonitor
 
-Api = Literal["openai-chat", "openai-completions", "tgi", "llama-server"]
+Api = Literal["openai-chat", "openai-completions", "llama-server"]
 #: Default number of concurrent requests.
 CONNECTIONS = 64
-_PASTED = re.compile(
-    r"(/(chat/completions|completions|completion|generate_stream|generate|models))?/*$"
-)
+_PASTED = re.compile(r"(/(chat/completions|completions|completion|models))?/*$")
 _VERSION = re.compile(r"/v[0-9]+$")
 
 
@@ -43,10 +41,6 @@ def open_client(
         from labctl.evaluation.endpoints.llama_server import LlamaServerClient
 
         return LlamaServerClient(connection, served_name)
-    if api == "tgi":
-        from labctl.evaluation.endpoints.tgi import TgiClient
-
-        return TgiClient(connection)
     from labctl.evaluation.endpoints.openai import OpenAiChatClient, OpenAiCompletionsClient
 
     kind = OpenAiChatClient if api == "openai-chat" else OpenAiCompletionsClient

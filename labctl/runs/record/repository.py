@@ -54,7 +54,7 @@ class RunRepository:
         database = _shared_database(self._runs)
         if database is not None:
             return Index(database, _folder_id(self._runs))
-        hint = "`labctl index rebuild` makes it again from the run directories"
+        hint = "labctl makes it again from the run directories"
         return Index(SqliteDatabase(self._runs / "index.sqlite", "the index", hint))
 
     def add(self, directory: RunDirectory) -> None:
@@ -126,18 +126,6 @@ class RunRepository:
         if gone := sorted(known.own.keys() - there.keys()):
             self._index.remove_probes(gone)
         return self._index.probes(board) if there or known.others else []
-
-    def rebuild(self, *, of_all_hosts: bool = False) -> list[IndexedRun]:
-        """Make the index again from the run directories alone; return what it holds now.
-
-        In a shared database the runs of other hosts stay, or go until their host adds them again.
-        """
-        if of_all_hosts:
-            self._index.make_again()
-        else:
-            self._index.clear()
-        self.probes()
-        return self.query()
 
     def _ask(self, question: Callable[[Index], list[T]]) -> list[T]:
         return self._ask_again(
