@@ -47,7 +47,8 @@ class Figure(Generic[RecordT]):
         is_compared: True if runs are compared by it: then it is above 0, and one side is better.
         has_loading: True if it depends on what was in memory before the start.
         needs_token_times: True if it needs tokens that were seen one by one.
-        is_listed: True if lists of runs show the least and the greatest of the variants.
+        listed: whether lists of runs show the least and the greatest of the variants, and if only
+            wide ones do.
         is_brief: False if it is left out of 80 columns, and comes last on a phone.
     """
 
@@ -66,7 +67,7 @@ class Figure(Generic[RecordT]):
     is_compared: bool = False
     has_loading: bool = False
     needs_token_times: bool = False
-    is_listed: bool = False
+    listed: Literal["", "brief", "wide"] = ""
     is_brief: bool = True
 
     def __post_init__(self) -> None:
@@ -106,6 +107,13 @@ class Figure(Generic[RecordT]):
     def in_gates(self, value: float | None) -> float | None:
         """Return a value in the unit of gates: ms instead of ns."""
         return None if value is None else value / _OF_GATES.get(self.unit, ("", "", 1))[2]
+
+    def ends_of(self, values: Iterable[float | None]) -> dict[str, float | None]:
+        """Return the columns of a run from the values of its variants."""
+        known = [value for value in values if value is not None]
+        return dict(
+            zip(self.ends, (min(known, default=None), max(known, default=None)), strict=True)
+        )
 
     def text(self, value: float | None) -> str:
         """Return a value for people; ``-`` for None."""

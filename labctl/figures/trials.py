@@ -5,6 +5,7 @@ record and a line here.
 """
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 from labctl.figures.figure import Figure, Place, estimate, greatest, middle, total
 from labctl.records.energy import EnergyRecord
@@ -12,6 +13,7 @@ from labctl.records.timing import TimingRecord
 from labctl.records.trial import JobStatus, TelemetrySummary, TrialRecord
 from labctl.stats.describe import percentile
 
+TrialFigure: TypeAlias = Figure[TrialRecord]
 _Value = Callable[[TrialRecord], float | None]
 
 
@@ -61,34 +63,34 @@ def token_time(trial: TrialRecord) -> int | None:
     return None if trial.timing is None else trial.timing.mean_ns
 
 
-TOKEN: Figure[TrialRecord] = Figure(
+TOKEN: TrialFigure = Figure(
     "token_ns", "ns", "Time per token", token_time, estimate, Place.RESULTS, "per token",
     "Geometric mean over the trials of each one's mean.",
     column="mean_ns", may_gate=True, gate="tpot_ms", better="lower", is_compared=True,
-    needs_token_times=True, is_listed=True,
+    needs_token_times=True, listed="brief",
 )  # fmt: skip
-TTFT: Figure[TrialRecord] = Figure(
+TTFT: TrialFigure = Figure(
     "ttft_ns", "ns", "TTFT", _timing(lambda timing: timing.ttft_ns), estimate, Place.RESULTS,
     tip="Time to first token: from the start of the program, loading included.",
     may_gate=True, better="lower", is_compared=True, has_loading=True, needs_token_times=True,
-    is_listed=True,
+    listed="wide",
 )  # fmt: skip
-RATE: Figure[TrialRecord] = Figure(
+RATE: TrialFigure = Figure(
     "tokens_per_second", "1/s", "Tokens/s", _timing(lambda timing: timing.tokens_per_second),
     estimate, Place.RESULTS, may_gate=True, better="higher", is_compared=True,
     needs_token_times=True,
 )  # fmt: skip
-PREFILL: Figure[TrialRecord] = Figure(
+PREFILL: TrialFigure = Figure(
     "prefill_tokens_per_second", "1/s", "Tokens of the prompt in a second", _timing(_prefill),
     estimate, short="prompt rate", column="prompt_tokens_per_second", may_gate=True,
     better="higher", is_compared=True,
 )  # fmt: skip
-JOULES_PER_TOKEN: Figure[TrialRecord] = Figure(
+JOULES_PER_TOKEN: TrialFigure = Figure(
     "joules_per_token", "J", "Energy per token", _energy(lambda energy: energy.joules_per_token),
     estimate, Place.ENERGY, may_gate=True, better="lower",
 )  # fmt: skip
 #: In the order of tables and exports.
-FIGURES: tuple[Figure[TrialRecord], ...] = (
+FIGURES: tuple[TrialFigure, ...] = (
     Figure(
         "generated_tokens", "count", "Tokens", _timing(lambda timing: timing.generated_tokens),
         total, Place.RESULTS, is_brief=False,

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from labctl.figures.figure import Figure, Place
-from labctl.figures.trials import FIGURES, TOKEN
+from labctl.figures.figure import Place
+from labctl.figures.trials import FIGURES, TOKEN, TrialFigure
 from labctl.performance.bottleneck import nearest_bounds
 from labctl.records.run import RunRecord
 from labctl.records.trial import TrialBound, TrialRecord
@@ -70,7 +70,7 @@ def result_tables(
     return tables
 
 
-def heading(figure: Figure[TrialRecord], words: Language) -> Column:
+def heading(figure: TrialFigure, words: Language) -> Column:
     """Return the column of a figure."""
     return Column(
         words.word(figure.title),
@@ -124,7 +124,7 @@ def _experiment(runs: Sequence[Results], words: Language) -> Table:
     return Table(words("Experiment"), columns, rows)
 
 
-def _placed(place: Place) -> list[Figure[TrialRecord]]:
+def _placed(place: Place) -> list[TrialFigure]:
     return [figure for figure in FIGURES if figure.place is place]
 
 

@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from labctl.checked import did_you_mean, listed
 from labctl.config.recipe import Gate, Recipe
 from labctl.config.recipe_parts import Scalar
-from labctl.figures.figure import Figure
-from labctl.figures.trials import FIGURES
+from labctl.figures.trials import FIGURES, TrialFigure
 from labctl.records.board import Execution
 from labctl.records.run import GateRecord, RunRecord
 from labctl.records.trial import TrialRecord
@@ -14,7 +13,7 @@ from labctl.results.summary import ESTIMATE, VariantSummary
 from labctl.units import digits
 
 
-def _of_summary(figure: Figure[TrialRecord]) -> Callable[[VariantSummary], float | None]:
+def _of_summary(figure: TrialFigure) -> Callable[[VariantSummary], float | None]:
     return lambda summary: figure.in_gates(summary.figures[figure.name])
 
 
