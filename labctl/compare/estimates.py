@@ -5,8 +5,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from labctl.compare.comparison import Basis
-from labctl.compare.figures import Figure
 from labctl.compare.sides import Pair, Side
+from labctl.figures.trials import TrialFigure
 from labctl.index.rows import TrialRow
 from labctl.stats.hypothesis_tests import LEAST, mann_whitney, sign_flip
 from labctl.stats.log_ratio import (
@@ -62,7 +62,7 @@ def other_sessions(pair: Pair, history: History | None) -> Sequence[Sessions]:
     return groups
 
 
-def estimate(pair: Pair, figure: Figure, others: Sequence[Sessions]) -> Estimate:
+def estimate(pair: Pair, figure: TrialFigure, others: Sequence[Sessions]) -> Estimate:
     """Estimate the difference of the right side's figure from the left one's."""
     left, right = pair
     stopped = any(session.stopped for side in pair for session in side.sessions)
@@ -100,21 +100,21 @@ def estimate_pairs(values: Sequence[float], references: Sequence[float]) -> Esti
     return Estimate(found, Basis.PAIRED, check=sign_flip(logs) if len(logs) >= LEAST else None)
 
 
-def _repeats(side: Side, figure: Figure) -> list[Repeat]:
+def _repeats(side: Side, figure: TrialFigure) -> list[Repeat]:
     return [
         Repeat(row.repeat, row.number, value)
         for row in side.repeats
-        if (value := figure.value(row))
+        if (value := row.figures[figure.column])
     ]
 
 
-def _side_sessions(side: Side, figure: Figure) -> list[list[float]]:
+def _side_sessions(side: Side, figure: TrialFigure) -> list[list[float]]:
     found = [_values(session.repeats, figure) for session in side.sessions]
     return [values for values in found if values]
 
 
-def _values(rows: Sequence[TrialRow], figure: Figure) -> list[float]:
-    return [value for row in rows if (value := figure.value(row))]
+def _values(rows: Sequence[TrialRow], figure: TrialFigure) -> list[float]:
+    return [value for row in rows if (value := row.figures[figure.column])]
 
 
 def _check(

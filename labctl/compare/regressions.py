@@ -293,7 +293,7 @@ def _compare(
 
     found = compare(
         [(sides[0], sides[1])],
-        figures=(series.figure.name,),
+        figures=(series.figure.gate,),
         thresholds=thresholds,
         history=history,
     )

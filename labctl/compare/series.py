@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TypeAlias
 
-from labctl.compare.figures import FIGURES, Figure, figures_of
+from labctl.compare.figures import FIGURES, figures_of
 from labctl.compare.likeness import row_values, short_hash
 from labctl.compare.sides import is_good
+from labctl.figures.trials import TrialFigure
 from labctl.index.index import IndexedTrial
 from labctl.index.rows import RunRow, TrialRow, parameter_text
 from labctl.records.run import NightPart
@@ -85,7 +86,7 @@ class Series:
     target: str
     model: str
     execution: str
-    figure: Figure
+    figure: TrialFigure
     nights: tuple[Night, ...]
     again: tuple[Night, ...] = ()
     lost: tuple[str, ...] = ()
@@ -171,7 +172,7 @@ def series_of(trials: Iterable[IndexedTrial], figures: Sequence[str] = ()) -> li
         nights = (*series.nights, *series.again)
         names = {run.run for night in nights for run in night.runs}
         shown.setdefault(_place(series), set()).update(names)
-        named.setdefault((*_place(series), series.figure.name), []).append(series)
+        named.setdefault((*_place(series), series.figure.gate), []).append(series)
     found = [
         replace(one, lost=_lost(one, tried, shown[_place(one)]), apart=_apart(one, of_name))
         for of_name in named.values()
@@ -276,8 +277,8 @@ def _night_name(run: RunRow) -> str:
     return run.night or f"{datetime.fromisoformat(run.started).astimezone():%Y-%m-%d}"
 
 
-def _night(run: RunRow, trials: Sequence[TrialRow], figure: Figure) -> Night | None:
-    having = [(row, value) for row in trials if (value := figure.value(row))]
+def _night(run: RunRow, trials: Sequence[TrialRow], figure: TrialFigure) -> Night | None:
+    having = [(row, value) for row in trials if (value := row.figures[figure.column])]
     if not having:
         return None
     known = trials[0].comparability

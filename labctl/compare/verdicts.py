@@ -10,10 +10,11 @@ from dataclasses import replace
 from labctl.compare import words
 from labctl.compare.comparison import Basis, Comparison, Row, Verdict
 from labctl.compare.estimates import Estimate, History, estimate, other_sessions
-from labctl.compare.figures import Figure, figures_of
+from labctl.compare.figures import figures_of
 from labctl.compare.likeness import MODEL_CACHE, Difference, differences, fits_one_run
 from labctl.compare.sides import Pair, Side
 from labctl.compare.thresholds import Thresholds
+from labctl.figures.trials import TrialFigure
 from labctl.index.rows import TrialRow
 from labctl.stats.describe import geometric_mean
 from labctl.stats.hypothesis_tests import holm
@@ -59,7 +60,7 @@ def compare(
     return Comparison(tuple(judged(open_rows, judged_by)), judged_by, frozenset(execution))
 
 
-def _refused(found: Iterable[Difference], figure: Figure | None = None) -> list[Difference]:
+def _refused(found: Iterable[Difference], figure: TrialFigure | None = None) -> list[Difference]:
     """Return the differences that forbid a comparison, for one figure or for all."""
     return [
         one
@@ -69,14 +70,14 @@ def _refused(found: Iterable[Difference], figure: Figure | None = None) -> list[
     ]
 
 
-def _row(pair: Pair, figure: Figure, found: tuple[Difference, ...]) -> Row:
+def _row(pair: Pair, figure: TrialFigure, found: tuple[Difference, ...]) -> Row:
     left, right = pair
     mine, theirs = _values(right.repeats, figure), _values(left.repeats, figure)
     return Row(
         left=left.name,
         right=right.name,
-        figure=figure.name,
-        label=figure.label,
+        figure=figure.gate,
+        label=figure.short,
         more_is_faster=figure.more_is_faster,
         verdict=Verdict.CANT_TELL,
         reason="",
@@ -97,8 +98,8 @@ def _moved(side: Side) -> tuple[str, ...]:
     return tuple(boards) if len(boards) > 1 else ()
 
 
-def _values(rows: Iterable[TrialRow], figure: Figure) -> list[float]:
-    return [value for row in rows if (value := figure.value(row))]
+def _values(rows: Iterable[TrialRow], figure: TrialFigure) -> list[float]:
+    return [value for row in rows if (value := row.figures[figure.column])]
 
 
 def judged(rows: Sequence[tuple[Row, Estimate | None]], limits: Thresholds) -> list[Row]:

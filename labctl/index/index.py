@@ -8,8 +8,9 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from importlib import metadata
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from labctl.database.base import DamagedDatabase, Database
@@ -24,8 +25,8 @@ from labctl.index.filters import (
     trial_condition,
 )
 from labctl.index.rows import (
-    SCHEMA_VERSION,
     TABLES,
+    VERSION,
     Entry,
     ModelRow,
     ProbeRow,
@@ -34,6 +35,8 @@ from labctl.index.rows import (
     TagRow,
     TrialRow,
     columns,
+    from_columns,
+    in_columns,
     moment,
 )
 
@@ -76,7 +79,7 @@ class IndexedRun:
         return {
             **{
                 name: value
-                for name, value in asdict(run).items()
+                for name, value in in_columns(run).items()
                 if name not in _INNER and (run.night or name not in _OF_NIGHT)
             },
             **({"ahead_of_clock": True} if self.is_ahead else {}),
@@ -149,19 +152,23 @@ class Index:
         except DamagedDatabase:
             self._database.discard()
 
-    def version(self) -> int | None:
-        """Return the version of the tables; None where there are none yet. 0: an older labctl's."""
+    def version(self) -> str | None:
+        """Return the version of the tables; None where there are none yet; "" if it is not known.
+
+        Raises ConfigError where hosts with a newer labctl share them: they need what is in them.
+        """
         names = self._database.tables()
         if "index_version" not in names:
-            return 0 if names & set(TABLES) else None
-        found: int = self._ask("SELECT version FROM index_version", {})[0][0]
-        if self._database.is_shared and found > SCHEMA_VERSION:  # others need what is in it
-            raise ConfigError(
-                f"a newer labctl made the index in {self._database}: version {found}, this one"
-                f" knows {SCHEMA_VERSION}",
-                hint="update labctl on this host",
-            )
-        return found
+            return "" if names & set(TABLES) else None
+        found, maker = self._ask("SELECT version, labctl FROM index_version", {})[0]
+        if found != VERSION and self._database.is_shared:
+            own = metadata.version("labctl")
+            if _parts(maker) > _parts(own):
+                raise ConfigError(
+                    f"a newer labctl, {maker}, made the index in {self._database}; this is {own}",
+                    hint="update labctl on this host",
+                )
+        return str(found)
 
     def stamps(self) -> Stamps:
         """Return what is known of run directories."""
@@ -190,8 +197,8 @@ class Index:
         """Return the probes of all boards, or of one, newest first."""
         of_board = () if board is None else ("board = :board",)
         values = {} if board is None else {"board": board}
-        question = select(_names(ProbeRow), "probe", *of_board, order="taken DESC, file")
-        return [_checked(ProbeRow(*row)) for row in self._ask(question, values)]
+        question = select(columns(ProbeRow), "probe", *of_board, order="taken DESC, file")
+        return [_checked(from_columns(ProbeRow, row)) for row in self._ask(question, values)]
 
     def count(self, wanted: Filter) -> int:
         """Return the number of runs that meet a filter."""
@@ -221,7 +228,7 @@ class Index:
         """
         condition, values = run_condition(wanted or Filter())
         question = select(
-            (*_names(RunRow), self._database.now),
+            (*columns(RunRow), self._database.now),
             f"run JOIN ({_PLACES}) AS places ON placed = id",
             condition,
             order="place DESC, recorded DESC",
@@ -229,7 +236,7 @@ class Index:
             skip=skip,
         )
         found = self._ask(question, values)
-        rows = [_checked(RunRow(*row)) for *row, _ in found]
+        rows = [_checked(from_columns(RunRow, row)) for *row, _ in found]
         now = max((row[-1] for row in found), default=0.0) + _CLOCKS_SECONDS
         beyond = moment(datetime.fromtimestamp(now, UTC))
         ids = [row.id for row in rows]
@@ -248,7 +255,7 @@ class Index:
         """Return the trials that meet a filter, by run from the oldest on, then by number."""
         condition, values = trial_condition(wanted or Filter())
         question = select(
-            (f"trial.{name}" for name in _names(TrialRow)),
+            (f"trial.{name}" for name in columns(TrialRow)),
             "trial JOIN run ON run.id = trial.run",
             condition,
             order="trial.number",
@@ -281,7 +288,7 @@ class Index:
         if len(ids) <= _FEW:  # they may lie far apart
             values = {f"run{number}": one for number, one in enumerate(ids)}
             condition = f"run IN ({', '.join(f':{key}' for key in values)})"
-        found = self._ask(select(_names(kind), table, condition, order="1, 2"), values)
+        found = self._ask(select(columns(kind), table, condition, order="1, 2"), values)
         return [kind(*row) for row in found]
 
     def _stamps(self, question: str) -> Stamps:
@@ -297,21 +304,25 @@ class Index:
             self.version()
 
         def change(connection: "Connection") -> None:
-            if _version(connection) != SCHEMA_VERSION:
+            if _version(connection) != VERSION:
                 _make_tables(connection)
             do(connection)
 
         self._database.change(change)
 
 
-def _version(connection: "Connection") -> int | None:
-    from sqlalchemy import inspect
+def _parts(version: str) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", version)]
 
-    from labctl.index.tables import VERSION
 
-    if not inspect(connection).has_table(VERSION.name):
+def _version(connection: "Connection") -> str | None:
+    from sqlalchemy import inspect, select
+
+    from labctl.index.tables import MADE
+
+    if not inspect(connection).has_table(MADE.name):
         return None
-    found: int | None = connection.execute(VERSION.select()).scalar()
+    found: str | None = connection.execute(select(MADE.c.version)).scalar()
     return found
 
 
@@ -319,14 +330,14 @@ def _make_tables(connection: "Connection") -> None:
     """Make empty tables; those of any other version go."""
     from sqlalchemy import MetaData, Table, inspect
 
-    from labctl.index.tables import METADATA, VERSION
+    from labctl.index.tables import MADE, METADATA
 
     there = inspect(connection).get_table_names()
-    for name in (*reversed(TABLES), VERSION.name):
+    for name in (*reversed(TABLES), MADE.name):
         if name in there:
             Table(name, MetaData()).drop(connection)
     METADATA.create_all(connection)
-    connection.execute(VERSION.insert().values(version=SCHEMA_VERSION))
+    connection.execute(MADE.insert().values(version=VERSION, labctl=metadata.version("labctl")))
 
 
 def _delete(connection: "Connection", ids: Sequence[str]) -> None:
@@ -356,12 +367,8 @@ def _delete_probes(connection: "Connection", files: Sequence[str]) -> None:
         connection.execute(table.delete().where(table.c.file == bindparam("gone")), gone)
 
 
-def _names(row: type[Row]) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(row))
-
-
 def _values(row: Row) -> dict[str, object]:
-    values = {field.name: getattr(row, field.name) for field in fields(row)}
+    values = in_columns(row)
     if isinstance(row, TrialRow):
         values |= {name: json.dumps(values[name]) for name in _JSON}
     # PostgreSQL's texts have no NUL; the name in a file of a model may.
@@ -372,14 +379,14 @@ def _values(row: Row) -> dict[str, object]:
 
 
 def _trial(row: tuple[Any, ...]) -> TrialRow:
-    values = dict(zip((field.name for field in fields(TrialRow)), row, strict=True))
+    values = dict(zip(columns(TrialRow), row, strict=True))
     try:
         known = {name: json.loads(values[name], parse_constant=_no_constant) for name in _JSON}
     except (TypeError, ValueError, RecursionError):
         raise _damage("trial") from None
     if not all(isinstance(one, dict) for one in known.values()):
         raise _damage("trial")
-    return _checked(TrialRow(**{**values, **known}))
+    return _checked(from_columns(TrialRow, {**values, **known}.values()))
 
 
 def _no_constant(name: str) -> float:
@@ -396,7 +403,7 @@ def _checked(row: CheckedT) -> CheckedT:
 
     The columns of its tables have types, so only values are checked.
     """
-    for name, value in vars(row).items():
+    for name, value in in_columns(row).items():
         is_wrong = (
             (isinstance(value, bytes))
             or (isinstance(value, float) and not math.isfinite(value))
