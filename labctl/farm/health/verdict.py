@@ -71,7 +71,7 @@ class Verdict:
 
 @dataclass
 class Probes:
-    """What a check judges: one or two probes in a row, and the good ones before them."""
+    """Input of a check: one or two probes in a row, and the good ones before them."""
 
     in_a_row: Sequence[BoardProbe]
     like: Sequence[BoardProbe]
