@@ -1,23 +1,23 @@
-"""The usual answers of a transport's model in devices.yaml, for its own kind to differ from.
+"""Defaults for the models of transports in devices.yaml; each kind overrides what differs.
 
 The contract is :class:`labctl.config.transport.TransportConfig`. It is not imported here: a command
-on a board that needs no lab does not wait for the configuration.
+on a board without a lab must not wait for the configuration.
 """
 
 from labctl.errors import HostError
 
 
 class UsualConfig:
-    """Base of the models: a machine of its own, which this host reaches without an hdc server."""
+    """Base of the models: a separate machine, reached from this host without an hdc server."""
 
     @property
     def is_this_host(self) -> bool:
-        """True if its programs run on this host."""
+        """True if the board's programs run on this host."""
         return False
 
     @property
     def is_on_this_host(self) -> bool:
-        """True if this host's folders may be the board's too."""
+        """True if the board may use this host's folders."""
         return self.is_this_host
 
     @property
@@ -27,15 +27,15 @@ class UsualConfig:
 
     @property
     def attached_to(self) -> str | None:
-        """Another host on whose cables the board is."""
+        """Other host to whose cables the board is attached."""
         return None
 
     def problem(self) -> tuple[str, str] | None:
-        """Nothing: each key stands for itself."""
+        """Return None: the keys have no problem together."""
         return None
 
     def clash(self, other: object, name: str) -> tuple[str, str] | None:
-        """Nothing: each board has its own way."""
+        """Return None: boards do not share a transport."""
         del other, name
         return None
 
