@@ -1,7 +1,7 @@
 """The interface to a database of any kind, waiting while it is away, and the version of its tables.
 
-A database is away while it restarts, or cannot be reached. Every query and transaction waits for
-it, as patiently as the thread's context says.
+A database is away while it restarts or cannot be reached. Every query and transaction then waits.
+The wait is limited by the thread's context (:func:`patience`).
 
 Tables and their version are made in one transaction, on SQLite as on PostgreSQL: a kill leaves all
 of them, or none.
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 
-#: Time (s) to wait for other writers: they write for moments; a rebuild commits often.
+#: Time (s) to wait for other writers. They write for moments; a rebuild commits often.
 LOCK_SECONDS = 60.0
 
-#: A database that is away for longer is an error.
+#: Maximum wait (s) for a database that is away; then it is an error.
 DATABASE_AWAY_SECONDS = 600.0
-#: The first pause; later ones are longer. Most restarts of a database take a short time.
+#: First pause (s); later pauses are longer. Most database restarts are short.
 _AGAIN_SECONDS = 0.1
 
 Row = tuple[Any, ...]
@@ -61,7 +61,7 @@ class _Patience:
     """Limits of a thread's wait for a database."""
 
     seconds: float = DATABASE_AWAY_SECONDS
-    #: Gets one line for each wait; None: the command's standard error.
+    #: Receives one line per wait; None: standard error of the command.
     note: Callable[[str], None] | None = None
     #: Ends each wait when it is set.
     stopping: threading.Event | None = None
@@ -78,10 +78,10 @@ def patience(
     note: Callable[[str], None] | None = None,
     stopping: threading.Event | None = None,
 ) -> Iterator[None]:
-    """Change in this block how a database that is away is waited for.
+    """Change in this block how to wait for a database that is away.
 
-    What is not given stays as it was. Once ``stopping`` is set, a wait raises KeyboardInterrupt
-    caused by DatabaseAway. A new thread begins with the default: ten minutes, and a line on
+    An omitted setting stays unchanged. Once ``stopping`` is set, a wait raises KeyboardInterrupt
+    caused by DatabaseAway. A new thread starts with the default: ten minutes, and a line on
     standard error.
     """
     given = {"seconds": seconds, "note": note, "stopping": stopping}
@@ -94,9 +94,9 @@ def patience(
 
 
 def patiently(operation: Callable[[], T]) -> T:
-    """Repeat an operation until the database answers; say so at the first failure.
+    """Repeat an operation until the database answers; report the first failure.
 
-    Raises DatabaseAway when the patience is over, and any other error at once.
+    Raises DatabaseAway when the time is over, and any other error at once.
     """
     wait, is_first = _now.get(), True
 
@@ -129,7 +129,7 @@ def _duration(seconds: float) -> str:
 
 
 class Database(ABC):
-    """One database. Its text form names it for people, without a password."""
+    """One database. ``str()`` names it for people, without a password."""
 
     #: True if labctl may write to it from several hosts.
     is_shared: bool
@@ -139,33 +139,33 @@ class Database(ABC):
     @property
     @abstractmethod
     def is_there(self) -> bool:
-        """False if the database does not exist yet."""
+        """Return False if the database does not exist yet."""
 
     @abstractmethod
     def tables(self, ask: Ask | None = None) -> set[str]:
-        """Return the names of all tables; none if there is no database yet. Raises HostError."""
+        """Return the names of all tables; empty without a database. Raises HostError."""
 
     @abstractmethod
     def questions(self) -> AbstractContextManager[Ask]:
-        """Use one connection for several queries, without waiting; raises as :meth:`asking` does.
+        """Use one connection for several queries, without waiting. Raises as :meth:`asking` does.
 
         Closing it and all queries raise the same errors.
         """
 
     @abstractmethod
     def writing(self) -> AbstractContextManager["Connection"]:
-        """Open an exclusive transaction, without waiting; raises as :meth:`change` does.
+        """Open an exclusive transaction, without waiting. Raises as :meth:`change` does.
 
         It is committed at the end of the block, or rolled back.
         """
 
     def asking(self, do: Callable[[Ask], T]) -> T:
-        """Return what ``do`` returns, which uses one connection for its queries.
+        """Return the result of ``do``, which uses one connection for its queries.
 
-        A database that is away is waited for: ``do`` may be called again. Raises ConfigError if the
-        database refuses this user, and HostError: DamagedDatabase if the database itself is wrong,
-        UnwritableDatabase if its file cannot be opened or written, DatabaseAway if trying again may
-        help.
+        Waits for a database that is away, so ``do`` may be called again. Raises ConfigError if the
+        database refuses this user; HostError for other failures: DamagedDatabase if the database
+        itself is wrong, UnwritableDatabase if its file cannot be opened or written, DatabaseAway if
+        a retry may help.
         """
 
         def attempt() -> T:
@@ -175,18 +175,18 @@ class Database(ABC):
         return patiently(attempt)
 
     def ask(self, question: str, values: Mapping[str, object]) -> list[Row]:
-        """Return the rows of an SQL query; ``:name`` stands for a value.
+        """Return the rows of an SQL query; ``:name`` is a placeholder for a value.
 
         Waits and raises as :meth:`asking` does.
         """
         return self.asking(lambda ask: ask(question, values))
 
     def change(self, do: Callable[["Connection"], T]) -> T:
-        """Return what ``do`` returns, which changes the database in one exclusive transaction.
+        """Return the result of ``do``, which changes the database in one exclusive transaction.
 
-        A database that is away is waited for: ``do`` may be called again, but only one of its
-        transactions is committed, also when the answer to a commit is lost. Raises as
-        :meth:`asking` does.
+        Waits for a database that is away, so ``do`` may be called again. Only one of its
+        transactions is committed, even if the reply to a commit is lost. Raises as :meth:`asking`
+        does.
         """
         token, results = secrets.token_hex(8), list[T]()
 
@@ -200,15 +200,15 @@ class Database(ABC):
         return patiently(attempt)
 
     def _mark(self, connection: "Connection", token: str) -> None:  # noqa: B027
-        """Let :meth:`_is_committed` know this transaction by a token, where it needs one."""
+        """Store a token for this transaction, if :meth:`_is_committed` needs it."""
 
     def _is_committed(self, connection: "Connection", token: str) -> bool:  # noqa: ARG002
-        """Return True if the transaction with a token was committed though its commit failed."""
+        """Return True if this transaction was committed although its commit failed."""
         return False
 
     @abstractmethod
     def discard(self) -> None:
-        """Remove a damaged database if it is a file of labctl's own."""
+        """Remove a damaged database if it is labctl's own file."""
 
 
 class _Asked(Generic[T]):
@@ -217,7 +217,7 @@ class _Asked(Generic[T]):
     def __init__(self, item: T):
         self.item = item
         self.is_done = False
-        #: It failed together with others.
+        #: True after it failed together with others: it is then processed alone.
         self.is_alone = False
         self.away: DatabaseAway | None = None
 
@@ -233,15 +233,16 @@ def _queue(_key: Hashable) -> _Queue[Any]:
     return _Queue()
 
 
-# A thread of the parent process may have held it.
+# A thread of the parent process may have held the lock.
 os.register_at_fork(after_in_child=_queue.cache_clear)
 
 
 def together(key: Hashable, item: T, do: Callable[[Sequence[T]], None]) -> None:
     """Process an item, together with items of other threads that wait for the same ``key``.
 
-    Each transaction waits for the disk, so threads that end at once share one. If it fails for
-    several items, each is tried separately, unless the database is away. Raises what ``do`` raises.
+    Each transaction waits for the disk, so threads that finish at the same time share one
+    transaction. If a shared transaction fails, each item is tried separately, unless the database
+    is away. Raises the errors of ``do``.
     """
     queue, mine = _queue(key), _Asked(item)
     queue.asked.append(mine)
@@ -255,7 +256,7 @@ def together(key: Hashable, item: T, do: Callable[[Sequence[T]], None]) -> None:
             except DatabaseAway as error:
                 for one in several:
                     one.away = error
-            except Exception:  # trying each one shows which item caused it
+            except Exception:  # a separate try shows which item caused it
                 for one in several:
                     one.is_alone = True
             else:
@@ -307,7 +308,7 @@ class Schema:
         return self.version_in([tuple(row) for row in connection.exec_driver_sql(self.question)])
 
     def version_in(self, rows: Sequence[Row]) -> int:
-        """Return the version in the rows of its table. Raises DamagedDatabase."""
+        """Return the version in the rows of the version table. Raises DamagedDatabase."""
         if len(rows) != 1 or not isinstance(rows[0][0], int) or rows[0][0] < 1:
             raise DamagedDatabase(
                 f"the lab's database is damaged: its table {self.table} holds no version",
@@ -329,7 +330,7 @@ class Schema:
             self.make(connection)
 
     def check(self, found: int) -> None:
-        """Raise ConfigError if ``found`` is the version of a newer labctl."""
+        """Raise ConfigError if the version ``found`` belongs to a newer labctl."""
         if found > self.version:
             raise ConfigError(
                 f"the lab's database was written by a newer labctl: {self.table} is {found},"
