@@ -1,4 +1,4 @@
-"""Figures that can be compared: one value above 0 of each repeat."""
+"""Figures that can be compared: each repeat gives one value above 0."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ class Figure:
     label: str
     value: Callable[[TrialRow], float | None]
     more_is_faster: bool = False
-    #: It depends on how much of the model was in memory before the start.
+    #: The figure depends on how much of the model was in memory before the start.
     has_loading: bool = False
-    #: It needs tokens that were seen one by one; on a busy host some come together.
+    #: The figure needs tokens that were seen one by one; on a busy host some arrive together.
     needs_token_times: bool = False
 
 
-#: Figures by name. Times are in ns here, whatever unit the gate of that name has: a ratio has no
-#: unit.
+#: Figures by name. Times are in ns here, even if the gate of the same name has another unit: a
+#: ratio has no unit.
 FIGURES: Mapping[str, Figure] = {
     figure.name: figure
     for figure in (
@@ -64,9 +64,9 @@ def checked_names(names: Iterable[str]) -> list[str]:
 
 
 def figures_of(repeats: Iterable[TrialRow], names: Iterable[str] = ()) -> list[Figure]:
-    """Return the figures of these names; without names the usual ones that any repeat has.
+    """Return the figures with these names; by default the usual ones that a repeat has.
 
-    If no repeat has any, return the first one, so that there is a row to report.
+    If no repeat has a usual figure, return the first one, so that there is a row to report.
     """
     rows = list(repeats)
     if chosen := [FIGURES[name] for name in names]:
