@@ -1,17 +1,17 @@
-"""The contract of a transport's model in devices.yaml: all that is asked of any kind of it."""
+"""The contract of a transport's model in devices.yaml, for all kinds of transports."""
 
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 
 @runtime_checkable
 class TransportConfig(Protocol):
-    """Way to a board: base of the kinds of transport, which the floor above defines.
+    """Transport to a board: base of all kinds, which a higher floor defines.
 
-    Each is a frozen dataclass with the literal fields ``kind`` and, where a kind has several
-    models, ``link``. :class:`labctl.transport.config.UsualConfig` has the usual answers.
+    Each kind is a frozen dataclass with the literal field ``kind`` and, if a kind has several
+    models, ``link``. :class:`labctl.transport.config.UsualConfig` has the usual values.
     """
 
-    #: True if a board needs its own ``workdir``: there is no usual one.
+    #: True if a board must set ``workdir``, because there is no usual one.
     needs_workdir: ClassVar[bool]
 
     @property
@@ -24,31 +24,31 @@ class TransportConfig(Protocol):
 
     @property
     def is_this_host(self) -> bool:
-        """True if the board is no machine of its own: its programs run on this host."""
+        """True if the board is not a machine of its own: its programs run on this host."""
 
     @property
     def is_on_this_host(self) -> bool:
-        """True if a board may be this host itself, whose folders are the board's too."""
+        """True if a board may be this host itself, and so use its folders."""
 
     @property
     def port_on_this_host(self) -> int | None:
-        """TCP port of this host at which the board listens; None if there is none."""
+        """TCP port of this host at which the board listens, or None."""
 
     @property
     def attached_to(self) -> str | None:
-        """Host on whose cables the board is, [USER@]HOST; None if this host reaches it itself."""
+        """Host to which the board is connected, [USER@]HOST; None if it is this host."""
 
     def problem(self) -> tuple[str, str] | None:
-        """Return a conflict between its keys: a key, and a sentence."""
+        """Return a conflict between its own keys: a key, and a sentence."""
 
     def clash(self, other: Any, name: str) -> tuple[str, str] | None:
-        """Return why ``other``, of the board ``name``, conflicts with it: a key, and a sentence."""
+        """Return the conflict with ``other``, of the board ``name``: a key, and a sentence."""
 
     def restart_problem(self) -> str | None:
-        """Return why there is no hdc server that this host may restart; None if there is one."""
+        """Return the reason why this host may not restart an hdc server; None if it may."""
 
     def end_server(self, timeout: float) -> None:
-        """End the hdc server on the way; the next contact starts another one. Raises HostError."""
+        """End the hdc server; the next contact starts another one. Raises HostError."""
 
     def open(self, options: Any = ...) -> Any:
         """Open the transport; see :class:`labctl.transport.base.OpenOptions`."""
