@@ -15,7 +15,7 @@ def _percentile(times: str, percent: str) -> Figure:
     return figure
 
 
-#: Figures of one load.
+#: Figures of one load, by name.
 OF_A_STAGE: Mapping[str, Figure] = {
     "requests_per_second": lambda metrics: metrics.requests_per_second,
     "output_tokens_per_second": lambda metrics: metrics.output_tokens_per_second,
