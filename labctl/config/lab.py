@@ -1,6 +1,7 @@
 """``devices.yaml``: the boards of a lab, how they are reached, and the hosts that build for them.
 
-The folder with the file is the lab. It has no facts about boards: these are read from the board.
+The folder with the file is the lab. Facts about boards are not in the file, but read from the
+board.
 """
 
 import os
@@ -47,9 +48,9 @@ from labctl.errors import ConfigError
 
 FILE_NAME = "devices.yaml"
 WORKDIR = "/data/local/tmp/labctl"
-#: Names a database instead of devices.yaml, so that no file contains its password.
+#: Environment variable that names the database, so that no file contains its password.
 DATABASE_VARIABLE = "LABCTL_DATABASE"
-#: PostgreSQL takes 63 characters; those of ``labctl_`` come before a lab's name.
+#: PostgreSQL takes 63 characters; ``labctl_`` comes before a lab's name.
 _LONGEST_SCHEMA = 56
 
 
@@ -65,7 +66,7 @@ class Limits(StrictModel):
 class Board(StrictModel):
     """One board."""
 
-    model_config = ConfigDict(arbitrary_types_allowed=True)  # transports belong to a floor above
+    model_config = ConfigDict(arbitrary_types_allowed=True)  # defined on a higher floor
 
     target: Name
     """Machine type of the board: a folder of toolchains/."""
@@ -98,13 +99,13 @@ class Board(StrictModel):
 
     @property
     def name(self) -> str:
-        """Its key in devices.yaml."""
+        """Name of the board: its key in devices.yaml."""
         return self._name
 
     @field_validator("workdir", mode="before")
     @classmethod
     def _workdir_in_the_lab(cls, workdir: object, info: ValidationInfo) -> object:
-        """Make a relative workdir absolute where this host's folders are the board's too."""
+        """Make a relative workdir absolute if the board uses this host's folders."""
         root = (info.context or {}).get(LAB_ROOT)
         transport = info.data.get("transport")
         on_this_host = transport is not None and transport.is_on_this_host
@@ -149,7 +150,7 @@ class BuildHost(StrictModel):
 
 
 class Lab(StrictModel):
-    """Everything in a devices.yaml."""
+    """Content of a devices.yaml."""
 
     lab: Name | None = None
     """Name of the lab in leases and reports; by default the name of its folder."""
@@ -206,9 +207,7 @@ class Lab(StrictModel):
         return self
 
     def _way_through(self, name: str) -> list[str]:
-        """Return the build hosts on the way to one, itself first; in a circle, one of them
-        twice.
-        """
+        """Return a build host and its jump hosts, in order; in a circle, one of them twice."""
         way: list[str] = []
         step: str | None = name
         while step is not None and step not in way:
@@ -220,7 +219,7 @@ class Lab(StrictModel):
     def _unknown_targets(self, info: ValidationInfo) -> Iterator[tuple[tuple[str, ...], str]]:
         root = (info.context or {}).get(LAB_ROOT)
         if root is None:
-            return  # targets of the lab's own are not known
+            return  # the lab's own targets are not known
         known = target_names(Path(root))
         for name, board in self.boards.items():
             if board.target not in known:
@@ -234,14 +233,14 @@ class Lab(StrictModel):
         return self
 
     def is_anywhere(self, name: str) -> bool:
-        """Return True for a board that may be at any of several hosts: only others name theirs."""
+        """Return True if a board may be at any host: other boards name a host, but it does not."""
         board = self.boards.get(name)
         return board is not None and not board.host and any(b.host for b in self.boards.values())
 
     def board(self, name: str | None = None) -> Board:
-        """Return the board of that name; without one, the default board or the only one.
+        """Return the board with this name; without a name, the default board or the only board.
 
-        Raises ConfigError with the nearest name, or with all of them.
+        Raises ConfigError with the nearest name, or with all names.
         """
         if name is None:
             name = self.default_board
@@ -265,7 +264,7 @@ class Lab(StrictModel):
 
 @cache
 def lab_model(transports: tuple[type[TransportConfig], ...]) -> type[Lab]:
-    """Return the model of a devices.yaml whose boards are reached by one of ``transports``."""
+    """Return the model of a devices.yaml whose boards are reached by these ``transports``."""
     kinds: dict[str, list[type[TransportConfig]]] = {}
     for transport in transports:
         kinds.setdefault(kind_of(transport), []).append(transport)
@@ -308,10 +307,10 @@ class LabFile:
 
     @property
     def database(self) -> str | None:
-        """URL of its PostgreSQL, which may hold a password; None without one. Raises ConfigError.
+        """URL of its PostgreSQL (may hold a password), or None. Raises ConfigError.
 
-        Labs share a database by their names, so a folder's name does not count. A lab without a
-        devices.yaml uses its own files.
+        Labs in one database differ by their names, so a folder's name is not enough. A lab without
+        a devices.yaml uses its own files.
         """
         named = self.lab.lab is not None or self.path.is_file()
         url = (os.environ.get(DATABASE_VARIABLE) if named else None) or self.lab.database
@@ -331,18 +330,16 @@ class LabFile:
 
     @property
     def path(self) -> Path:
-        """Its devices.yaml."""
+        """Path of its devices.yaml."""
         return self.root / FILE_NAME
 
     def board(self, name: str | None = None) -> Board:
-        """As ``Lab.board``."""
+        """Return a board, as :meth:`Lab.board` does."""
         return self.lab.board(name)
 
 
 def find_lab_root(start: Path) -> Path | None:
-    """Return the nearest folder, from ``start`` upwards, that holds a devices.yaml; None without
-    one.
-    """
+    """Return the nearest folder from ``start`` upwards that has a devices.yaml, or None."""
     here = start.resolve()
     return next((d for d in (here, *here.parents) if (d / FILE_NAME).is_file()), None)
 

@@ -1,7 +1,6 @@
-"""``recipes/*.yaml``: the measurement, its models, its repeats and its maximum time.
+"""``recipes/*.yaml``: a measurement with its models, repeats and maximum time.
 
-The keys of ``engine`` and the parameters are the engine's own: it checks them. Everything else is
-checked here.
+The engine checks its own keys (``engine``) and parameters. Everything else is checked here.
 """
 
 import math
@@ -43,14 +42,14 @@ from labctl.config.yaml.loader import Path as DocumentPath
 from labctl.errors import ConfigError
 from labctl.files import host_reads
 
-#: The matrix's axis that varies the model instead of a parameter.
+#: Axis of the matrix that varies the model instead of a parameter.
 MODEL_AXIS = "model"
 
-#: Check by another package: problems as (path in the recipe, sentence).
+#: Check by another package; gives problems as (path in the recipe, sentence).
 Check = Callable[["Recipe"], Iterable[tuple[DocumentPath, str]]]
-#: Reads the keys of `engine` as the engine's own model, or raises the error of ``refuse``.
+#: Reads the keys of `engine` into the engine's own model, or raises the error of ``refuse``.
 EngineCheck = Callable[["EngineChoice"], "EngineChoice"]
-#: The key of a validation's context that holds it.
+#: Key of the validation context that holds this function.
 _ENGINE_CHECK = "engine_check"
 
 
@@ -72,7 +71,7 @@ def _distinct(values: tuple[Scalar, ...]) -> tuple[Scalar, ...]:
 
 
 class EngineChoice(StrictModel):
-    """The program that runs the model. What other keys there are, the engine says."""
+    """The program that runs the model. Each engine defines further keys."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -273,13 +272,13 @@ class Recipe(WrittenRecipe):
                     yield path, unknown("model", str(value), self.models)
 
     def measured_models(self) -> list[str]:
-        """Return the keys of the measured models, in order."""
+        """Return the keys of the measured models in order."""
         if MODEL_AXIS in self.matrix:
             return [str(key) for key in self.matrix[MODEL_AXIS]]
         return [self.model] if self.model else list(self.models)[:1]
 
     def variants(self) -> list[Variant]:
-        """All combinations of the matrix, models slowest."""
+        """All combinations of the matrix; the model varies slowest."""
         axes = {axis: values for axis, values in self.matrix.items() if axis != MODEL_AXIS}
         return expand(self.measured_models(), self.parameters, axes)
 
@@ -310,7 +309,8 @@ def load_recipe(
     Args:
         source: the file, or its document, which the overrides change.
         set_values: as ``labctl run --set`` takes them; see ``set_values.apply_settings``.
-        engine_check: reads the keys of ``engine``; without it, only those of all engines are.
+        engine_check: reads the keys of ``engine``; without it, only keys common to all engines are
+            read.
         check: further checks of a recipe whose keys are valid.
 
     Raises ConfigError with a line for each problem.
@@ -324,7 +324,7 @@ def load_recipe(
 
 
 def _limits(limits: ComparisonLimits) -> Iterable[tuple[DocumentPath, str]]:
-    """Yield the problems of explicit limits; older records may have wrong ones."""
+    """Yield the problems of explicit limits; older records may have wrong limits."""
     same, practical = (f"{100 * share:.3g} %" for share in (limits.same_within, limits.practical))
     if limits.practical > limits.same_within:
         problem = f"{practical} is above same_within, {same}: what lies between would be neither"
@@ -332,7 +332,7 @@ def _limits(limits: ComparisonLimits) -> Iterable[tuple[DocumentPath, str]]:
 
 
 def known_recipes(root: Path | None) -> dict[str, Path]:
-    """Find recipes that have a name: the lab's own before those that are shipped."""
+    """Find recipes by name: the lab's own before shipped recipes."""
     folders = [*([root / "recipes"] if root else []), shipped.RECIPES]
     return {path.stem: path for folder in reversed(folders) for path in folder.glob("*.yaml")}
 

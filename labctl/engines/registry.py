@@ -1,8 +1,8 @@
-"""Registry of engines by name, of labctl and of installed packages, and the recipe schema with all.
+"""Registry of engines by name, of labctl and of installed packages, and the recipe schema for all.
 
-Names are looked at without importing any engine; a package is imported when a recipe asks for it,
-and its engines are checked against the contract then. From the engines come the meaning of the
-parameters in a record, the keys in a recipe's schema, and the benchmark of ``boards probe``.
+Looking up names imports no engine. A package is imported when a recipe requests it; its engines are
+then checked against the contract. The engines define the meaning of a record's parameters, the keys
+in a recipe's schema, and the benchmark of ``boards probe``.
 """
 
 import inspect
@@ -28,7 +28,7 @@ from labctl.engines.server import ServerEngine
 from labctl.errors import ConfigError
 
 GROUP = "labctl.engines"
-#: labctl's own are here and not in its metadata: a source tree that is not installed has none.
+#: labctl's own engines are here and not in its metadata: an uninstalled source tree has none.
 _OWN = tuple(
     EntryPoint(name, value, GROUP)
     for name, value in (
@@ -39,7 +39,7 @@ _OWN = tuple(
     )
 )
 
-#: Names of the engines whose code is labctl's own.
+#: Names of labctl's own engines.
 OWN_ENGINES = tuple(entry.name for entry in _OWN)
 
 _EngineClass = type[EngineBase[Any]]
@@ -94,7 +94,7 @@ def _engine_problems(name: str, engine: _EngineClass) -> Iterator[str]:
                 yield f"{engine.__name__} gives a role to {parameter!r}, which is not a parameter"
 
 
-#: The message about an engine of another kind than required.
+#: Message for an engine of another kind than required.
 _KINDS: dict[type[Any], str] = {
     Engine: "a server, which does not end by itself: it cannot run trials",
     ServerEngine: "no server",
@@ -102,14 +102,14 @@ _KINDS: dict[type[Any], str] = {
 
 
 def engine_names() -> list[str]:
-    """Return the names of all engines, labctl's own first; import nothing."""
+    """Return the names of all engines, labctl's own first, without importing."""
     return list(dict.fromkeys(entry.name for entry in offers()))
 
 
 def engine_tasks(name: str) -> dict[str, _EngineClass]:
-    """Return the classes of an engine by task, the usual first.
+    """Return the classes of an engine by task, the usual task first.
 
-    Raises ConfigError for an unknown name, and for a package that cannot be used.
+    Raises ConfigError for an unknown name, or a package that cannot be used.
     """
     found = [entry for entry in offers() if entry.name == name]
     if not found:
@@ -125,7 +125,7 @@ def make_engine(choice: EngineChoice) -> Engine[Any]:
 
 
 def make_server(choice: EngineChoice) -> ServerEngine[Any]:
-    """Make an engine that is a server, as :func:`labctl.engines.server_lifecycle.serve` starts it.
+    """Make an engine that is a server, for :func:`labctl.engines.server_lifecycle.serve`.
 
     Raises ConfigError.
     """
@@ -135,7 +135,7 @@ def make_server(choice: EngineChoice) -> ServerEngine[Any]:
 
 
 def check_engine(choice: EngineChoice) -> EngineKeys:
-    """Read the keys of a recipe's ``engine`` as the engine's own, for ``load_recipe``.
+    """Validate a recipe's ``engine`` with the engine's own keys, for ``load_recipe``.
 
     Raises the error of ``refuse``, and ConfigError for a package that cannot be used.
     """
@@ -181,14 +181,14 @@ class Benchmark:
     parameters: Mapping[str, Scalar]
 
 
-#: Short: a board with a phone's CPU needs a second per token for a model of a billion weights.
+#: Short: a phone-class CPU needs a second per token for a model of a billion weights.
 COMPUTE_BENCHMARK = Benchmark(
     {"name": "llama_cpp", "task": "bench"},
     {"prompt_tokens": 64, "tokens": 16, "repetitions": 3},
 )
 
 
-#: Records of an import name no engine, and neither do those of servers: they are llama.cpp's.
+#: Imported records and records of servers name no engine: they come from llama.cpp.
 _UNNAMED = "llama_cpp"
 
 
@@ -196,21 +196,21 @@ _UNNAMED = "llama_cpp"
 class Declared:
     """Meaning of parameters, of all tasks of an engine.
 
-    ``workload`` says what is done, and not how fast; ``cache_types`` are those with the types of
-    the KV cache, with the type where one is not set.
+    ``workload``: parameters that define the work, and do not affect its speed. ``cache_types``:
+    parameters with the types of the KV cache -> type if unset.
     """
 
     workload: frozenset[str] = frozenset(USUAL_WORKLOAD)
     cache_types: Mapping[str, str | None] = field(default_factory=dict)
 
     def cache_type(self, parameters: Mapping[str, JsonValue]) -> str | None:
-        """Return the types of keys and values, as ``q8_0/f16``; None if they are not known."""
+        """Return the types of keys and values, as ``q8_0/f16``; None if unknown."""
         types = [parameters.get(name) or usual for name, usual in self.cache_types.items()]
         return "/".join(dict.fromkeys(str(one) for one in types if one)) or None
 
 
 def declared(engine: str | None) -> Declared:
-    """Return what an engine declares; for one that is not installed here, what is usual."""
+    """Return an engine's declarations; the usual ones if it is not installed here."""
     try:
         tasks = engine_tasks(engine or _UNNAMED).values()
     except ConfigError:
@@ -231,7 +231,7 @@ def declared(engine: str | None) -> Declared:
 def recipe_model() -> tuple[type[Recipe], list[ConfigError]]:
     """Return the model of recipes, and the reasons why unusable engines are left out.
 
-    No recipe runs a server.
+    Servers are left out too: no recipe runs them.
     """
     blocks: list[type[EngineKeys]] = []
     unusable: list[ConfigError] = []
@@ -247,7 +247,7 @@ def recipe_model() -> tuple[type[Recipe], list[ConfigError]]:
 
 
 def _block(engine: _EngineClass, *, is_usual: bool) -> type[EngineKeys]:
-    """Make the model of ``engine`` for one task; the usual one may be left out."""
+    """Make the model of ``engine`` for one task; the name of the usual task is optional."""
     task: Any = Literal[engine.task]
     block: type[EngineKeys] = _with(
         engine.keys_model,

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from labctl.evaluation.budgets import equal_tokens, tokens_within
 from labctl.evaluation.recipe import EvaluationRecipe
+from labctl.figures.trials import token_time
 from labctl.records.board import Execution
 from labctl.records.trial import ModelIdentity, TrialRecord
-from labctl.results.summary import good_trials, token_time
+from labctl.results.summary import good_trials
 from labctl.runs.record.lookup import find_run
 from labctl.stats.describe import median
 

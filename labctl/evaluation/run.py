@@ -181,8 +181,8 @@ def resume_evaluation(
 ) -> EvaluationOutcome:
     """Resume an evaluation: answered questions are not asked again.
 
-    The recipe is the run's own. ``use``: that of the job that resumes it. Raises ConfigError if questions, models or servers changed, and the
-    errors of :func:`run_evaluation`.
+    The recipe is the run's own. ``use``: that of the job that resumes it. Raises ConfigError if
+    questions, models or servers changed, and the errors of :func:`run_evaluation`.
     """
     directory = EvaluationDirectory(run)
     record = directory.record()

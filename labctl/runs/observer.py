@@ -17,11 +17,11 @@ from labctl.config.lab import Board
 from labctl.engines.base import Engine, EngineParameters
 from labctl.engines.progress import Seen
 from labctl.errors import ExitStatus, InfraError, LabctlError
+from labctl.figures.trials import token_time
 from labctl.progress import Throughput
 from labctl.records.board import Execution
 from labctl.records.events import AnyEvent, Contact, Deploy, End, Fetch, Loss, Note, Progress, Trial
 from labctl.records.trial import Failure, TrialRecord, TrialState
-from labctl.results.summary import token_time
 from labctl.runs.planning.trials import PlannedTrial
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.event_log import EVENTS, EventLog

@@ -43,13 +43,13 @@ _WORD_BYTES = 120_000
 
 
 class LocalTransport(Transport):
-    """Runs commands in this host's ``sh`` and copies files, by the same contract as for a board."""
+    """Runs commands in this host's ``sh`` and copies files; same contract as for a board."""
 
     def __init__(self) -> None:
         self.label = "this host"
 
     def run(self, command: str, *, timeout: float, separate_stderr: bool = False) -> CommandResult:
-        """Run a shell command; see :class:`Transport`. On a time-out its whole tree is killed."""
+        """Run a shell command; see :class:`Transport`. A time-out kills all its processes."""
         self._permit()
         with (
             finishing(),
@@ -100,7 +100,7 @@ class LocalTransport(Transport):
 
 @contextmanager
 def _shell(command: str, *, merged: bool) -> Iterator[list[str]]:
-    """Yield the words that run a command; one too long for a word is run from a file."""
+    """Yield the words that run a command; a command too long for a word is run from a file."""
     raw = check_command(command)
     # The shell itself merges the streams, which keeps the order of the output.
     merge = "exec 2>&1\n" if merged else ""
@@ -113,7 +113,7 @@ def _shell(command: str, *, merged: bool) -> Iterator[list[str]]:
 
 @contextmanager
 def _as_a_boards(command: str, timeout: float) -> Iterator[None]:
-    """Report a time-out of this host as that of a board."""
+    """Report a time-out of this host as a time-out of a board."""
     try:
         yield
     except HostTimeout as error:
@@ -149,7 +149,7 @@ class LocalFileTransfer(FileTransfer):
 
 @contextmanager
 def _board_file(path: str, mode: Literal["rb", "wb"]) -> Iterator[BinaryIO]:
-    """Open a file on the board's side; its failures are the board's."""
+    """Open a file on the board's side; report its failures as the board's."""
     try:
         with Path(path).open(mode) as file:
             yield file
@@ -180,7 +180,7 @@ class LocalConfig(TransportConfig):
 
     @property
     def is_this_host(self) -> bool:
-        """True."""
+        """Return True."""
         return True
 
     def open(self, options: OpenOptions = _USUAL) -> LocalTransport:

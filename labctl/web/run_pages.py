@@ -12,12 +12,13 @@ from fastapi.responses import HTMLResponse, Response
 
 from labctl.errors import LabctlError, printable_line
 from labctl.index.index import IndexedRun
+from labctl.index.rows import LISTED
 from labctl.records.base import NewerRecord
 from labctl.report.page.language import Code
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.event_log import EVENTS, EventReader
 from labctl.runs.record.index_refresh import stamp_of
-from labctl.units import duration, size
+from labctl.units import size
 from labctl.web.dashboard import UserRoute, dashboard_of, page, still_reads
 from labctl.web.live_runs import event_line
 from labctl.web.render import language_of
@@ -97,9 +98,7 @@ def run_facts(one: IndexedRun | None) -> list[tuple[str, str]]:
         "Started (UTC)": run.started[:19].replace("T", " "),
         "Ended (UTC)": (run.finished or "")[:19].replace("T", " "),
         "Good trials": tried,
-        "Time of a token": spread(run.token_low_ns, run.token_high_ns),
-        "TTFT": spread(run.ttft_low_ns, run.ttft_high_ns),
-        "Right answers": accuracy_words(one),
+        **{figure.title: figure.spread(run.figures) for figure in LISTED},
         "Models": ", ".join(model.name or model.key for model in one.models),
         "Program": " ".join(filter(None, (run.product, run.version))),
         "Commit": run.build_commit or "",
@@ -109,23 +108,6 @@ def run_facts(one: IndexedRun | None) -> list[tuple[str, str]]:
         "Imported from": run.imported_from or "",
     }
     return [(name, text) for name, text in facts.items() if text]
-
-
-def spread(low: int | None, high: int | None) -> str:
-    """Return a time, or two of them."""
-    if low is None or high is None:
-        return ""
-    first, last = duration(low), duration(high)
-    return first if first == last else f"{first} – {last}"
-
-
-def accuracy_words(one: IndexedRun) -> str:
-    """Return the shares of right answers of an evaluation."""
-    low, high = one.run.accuracy_low, one.run.accuracy_high
-    if low is None or high is None:
-        return ""
-    first, last = f"{100 * low:.1f} %", f"{100 * high:.1f} %"
-    return first if first == last else f"{first} – {last}"
 
 
 def _directory(request: Request, name: str) -> RunDirectory:

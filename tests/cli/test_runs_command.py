@@ -51,9 +51,6 @@ def test_the_list_fits_in_80_columns_and_names_what_a_command_takes(labctl: Labc
         assert whole in wide
 
 
-def test_the_list_of_report_is_the_same(labctl: Labctl) -> None:
-
-
 def came_to_nothing(lab: Path, name: str) -> Path:
     """A run whose board was lost before its first trial."""
     directory = RunDirectory(lab / "runs" / name)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from labctl import interrupts
-from labctl.compare.figures import DEFAULT_FIGURES, FIGURES, Figure, figures_of
+from labctl.compare.figures import DEFAULT_FIGURES, FIGURES, figures_of
 from labctl.compare.sides import is_good
 from labctl.config.lab import LabFile
 from labctl.database.base import patience
@@ -27,6 +27,7 @@ from labctl.farm.nightly.executor import Built, Measured, Trouble
 from labctl.farm.nightly.judge import NIGHTLY
 from labctl.farm.nightly.night_jobs import NightJobs
 from labctl.farm.nightly.sources import Sources
+from labctl.figures.trials import TrialFigure
 from labctl.index.entry import trial_row
 from labctl.index.rows import TrialRow
 from labctl.records.night import NightRow, NightVerdict
@@ -182,7 +183,7 @@ def run_values(
     found: dict[str, float] = {}
     for variant in row.variants:
         own = [one for one in rows if one.variant == variant and is_good(one)]
-        logs = [math.log(value) for one in own if (value := chosen.value(one))]
+        logs = [math.log(value) for one in own if (value := one.figures[chosen.column])]
         mine = [trial for trial in trials if trial.variant == variant]
         failed = sum(trial.state is TrialState.FAILED for trial in mine)
         if not logs or failed >= len(logs) or any(_is_crash(trial) for trial in mine):
@@ -192,7 +193,9 @@ def run_values(
     return found
 
 
-def _figure(trials: Sequence[TrialRecord], rows: Sequence[TrialRow], figure: str | None) -> Figure:
+def _figure(
+    trials: Sequence[TrialRecord], rows: Sequence[TrialRow], figure: str | None
+) -> TrialFigure:
     """Return the figure of a run: the same in each run of a recipe, whatever came together."""
     if figure is None and any(_times_tokens(trial) for trial in trials):
         return FIGURES[DEFAULT_FIGURES[0]]
@@ -200,10 +203,12 @@ def _figure(trials: Sequence[TrialRecord], rows: Sequence[TrialRow], figure: str
     return figures_of(good, [figure] if figure else ())[0]
 
 
-def _failed(variant: str, run: str, trials: Sequence[TrialRecord], figure: Figure) -> LabctlError:
+def _failed(
+    variant: str, run: str, trials: Sequence[TrialRecord], figure: TrialFigure
+) -> LabctlError:
     failure = next((t.failure for t in trials if t.failure), None)
     if failure is None:
-        what = f"run {run}, {variant}: no repeat has the figure {figure.name}"
+        what = f"run {run}, {variant}: no repeat has the figure {figure.gate}"
         timed = [trial for trial in trials if _times_tokens(trial)]
         if figure.needs_token_times and timed:
             return HostError(f"{what}: {_open_checks(timed[0])}")

@@ -7,21 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from labctl.errors import printable_line
+from labctl.figures.trials import FIGURES
 from labctl.report.ci.cases import Outcome, Suite
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
-#: OpenMetrics 1.0: the name of a metric with a unit ends with it.
-_METRICS = {
-    "token_seconds": ("seconds", "Median over the trials of the mean time of a token."),
-    "ttft_seconds": ("seconds", "Median time from the program's start to its first token."),
-    "tokens_per_second": ("", "Generated tokens in a second."),
-    "prefill_tokens_per_second": ("", "Tokens of the prompt in a second."),
-    "token_joules": ("joules", "Energy of a generated token."),
-    "peak_memory_bytes": ("bytes", "Greatest resident set of a trial."),
-    "head_over_last_good": ("", "Time of head over that of the last good build."),
-}
+#: OpenMetrics 1.0 has base units, and the name of a metric with a unit ends with it: end of a
+#: figure's name -> unit of its metric, and its size.
+_BASE = {"ns": ("seconds", 1e-9), "bytes": ("bytes", 1.0)}
 _SEVERITIES = {Outcome.FAILED: "major", Outcome.ERROR: "critical", Outcome.SKIPPED: "info"}
 
 
@@ -45,12 +39,16 @@ class _Figures:
         """Yield each figure with the values of all variants."""
         from prometheus_client.metrics_core import Metric
 
-        for name, (unit, text) in _METRICS.items():
-            found = Metric(f"labctl_{name}", text, "gauge", unit)
+        texts = {figure.name: figure.tip or figure.title for figure in FIGURES}
+        texts["head_over_last_good"] = "Time of head over that of the last good build."
+        for name, text in texts.items():
+            stem, _, end = name.rpartition("_")
+            unit, size = _BASE.get(end, ("", 1.0))
+            found = Metric(f"labctl_{f'{stem}_{unit}' if unit else name}", text, "gauge", unit)
             for case in self.suite.cases:
                 if name in case.figures:
                     labels = {key: printable_line(value) for key, value in case.labels.items()}
-                    found.add_sample(found.name, labels, float(f"{case.figures[name]:.4g}"))
+                    found.add_sample(found.name, labels, float(f"{case.figures[name] * size:.4g}"))
             if found.samples:
                 yield found
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from labctl.figures.trials import token_time
 from labctl.records.trial import TrialRecord
 from labctl.report.figures.figure import Figure, Missing, Row, Spec
 from labctl.report.figures.marks import (
@@ -16,7 +17,6 @@ from labctl.report.figures.marks import (
 from labctl.report.figures.measured import MeasuredRun, Series, all_series, distinguishable
 from labctl.report.figures.moments import single_tokens
 from labctl.report.page.language import Language
-from labctl.results.summary import token_time
 from labctl.stats.describe import mean, median, percentile
 from labctl.units import duration
 

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 
+from labctl.figures.trials import token_time
 from labctl.report.figures.figure import Figure, Missing, Row, Spec
 from labctl.report.figures.marks import TimeScale, interval_lines
 from labctl.report.figures.measured import MeasuredRun, Series, all_series, distinguishable
 from labctl.report.page.language import Language
-from labctl.results.summary import estimate_of, token_time, wanted_precision
+from labctl.results.summary import estimate_of, wanted_precision
 from labctl.units import counted, duration
 
 NAME = "history"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from labctl.errors import printable_line
+from labctl.figures.trials import token_time
 from labctl.records.trial import TrialRecord, TrialState
 from labctl.report.figures.figure import Figure, Missing, Row, Spec
 from labctl.report.figures.marks import TimeScale, only
@@ -13,7 +14,7 @@ from labctl.report.figures.measured import MeasuredRun
 from labctl.report.figures.sweep_lines import sweep_line
 from labctl.report.figures.theme import DARK_FROM, MOST_SERIES, RAMP_STEPS
 from labctl.report.page.language import Language
-from labctl.results.summary import estimate_of, token_time
+from labctl.results.summary import estimate_of
 from labctl.units import duration
 
 NAME = "sweep"

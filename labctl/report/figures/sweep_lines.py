@@ -3,12 +3,13 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from labctl.errors import printable_line
+from labctl.figures.trials import token_time
 from labctl.records.run import RunRecord
 from labctl.records.trial import TrialRecord
 from labctl.report.figures.figure import Figure, Row, Spec
 from labctl.report.figures.marks import TimeScale, interval_lines
 from labctl.report.page.language import Language
-from labctl.results.summary import estimate_of, good_trials, token_time, wanted_precision
+from labctl.results.summary import estimate_of, good_trials, wanted_precision
 from labctl.units import duration
 
 

@@ -15,20 +15,11 @@ from labctl.records.board import Execution
 from labctl.records.run import RunEnd
 from labctl.records.serving import LatencyLimits
 from labctl.report.facts import load_test_facts
-from labctl.report.page.content import (
-    Cell,
-    Column,
-    Remark,
-    Report,
-    RunSection,
-    Table,
-    Tone,
-    bounded,
-)
+from labctl.report.page.content import Remark, Report, RunSection, bounded
 from labctl.report.page.language import Language
 from labctl.report.page.sections import end_remarks, files_table
-from labctl.report.page.tables import ABSENT
 from labctl.report.serving import answers_text, headline, length_cells, load_name, time_text
+from labctl.report.table import ABSENT, Cell, Column, Table, Tone
 from labctl.runs.record.directory import RunDirectory
 from labctl.units import digits
 
@@ -211,7 +202,7 @@ def _section(one: MeasuredLoadTest, words: Language) -> RunSection:
         tables=(),
         facts=list(load_test_facts(record)),
         commands=[
-            shlex.join(("labctl", "load-test", "recipe.yaml")),
+            shlex.join(("labctl", "run", "recipe.yaml")),
             shlex.join(("labctl", "report", record.id, "-o", "report.html")),
         ],
         recipe=yaml.safe_dump(record.recipe_resolved, sort_keys=False, allow_unicode=True),

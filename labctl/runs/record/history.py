@@ -15,6 +15,7 @@ from pydantic import JsonValue
 
 from labctl.board.probe_files import latest_probe
 from labctl.errors import ConfigError
+from labctl.figures.trials import TOKEN
 from labctl.index.filters import Filter
 from labctl.index.rows import TrialRow
 from labctl.records.board import BoardFacts, Execution
@@ -136,8 +137,9 @@ def known_noise(
         runs: dict[tuple[str, str], list[float]] = {}
         for row in (indexed.trial for indexed in trials):
             good = row.state == TrialState.OK and row.repeat > 0
-            if good and row.mean_ns and is_like(row, one, without=REVISION):
-                runs.setdefault((row.run, row.variant), []).append(math.log(row.mean_ns))
+            time = row.figures[TOKEN.column]
+            if good and time and is_like(row, one, without=REVISION):
+                runs.setdefault((row.run, row.variant), []).append(math.log(time))
         repeated = [logs for logs in runs.values() if len(logs) > 1]
         if repeated:
             squares = sum(variance(logs) * (len(logs) - 1) for logs in repeated)

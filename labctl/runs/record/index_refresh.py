@@ -14,7 +14,7 @@ from pathlib import Path
 from labctl.errors import ConfigError
 from labctl.files import host_reads
 from labctl.index.index import Index, Stamps
-from labctl.index.rows import SCHEMA_VERSION, Entry
+from labctl.index.rows import VERSION, Entry
 from labctl.records.evaluation import EvaluationEnd
 from labctl.records.run import Annotations
 from labctl.runs.record.directory import (
@@ -44,7 +44,7 @@ def refresh_index(index: Index, runs: Path, note: Note) -> bool:
     """Bring the index up to date. Return False if there is no run, and maybe no index."""
     version = index.version()
     none = Stamps({}, frozenset())
-    known = index.stamps() if version == SCHEMA_VERSION else none
+    known = index.stamps() if version == VERSION else none
     there = _stamps(runs)
     changed = sorted(
         name
@@ -52,7 +52,7 @@ def refresh_index(index: Index, runs: Path, note: Note) -> bool:
         if known.own.get(name) != stamp and name not in known.others
     )
     number = counted(len(changed), "run")
-    if version not in (None, SCHEMA_VERSION):
+    if version not in (None, VERSION):
         note(f"the index is of another version of labctl: made again from {number}")
     elif len(changed) > _MANY:
         note(f"reading {number} into the index")

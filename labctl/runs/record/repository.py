@@ -25,7 +25,7 @@ from labctl.errors import LabctlError
 from labctl.files import host_reads, host_writes, locked, write_atomic
 from labctl.index.filters import Filter
 from labctl.index.index import Index, IndexedRun, IndexedTrial, Stamps
-from labctl.index.rows import SCHEMA_VERSION, ProbeRow, RunRow
+from labctl.index.rows import VERSION, ProbeRow, RunRow
 from labctl.runs.record.directory import (
     RunDirectory,
 )
@@ -81,7 +81,7 @@ class RunRepository:
     @property
     def known(self) -> Index | None:
         """The index as it is, without a look at the run directories; None where there is none."""
-        return self._index if self._index.version() == SCHEMA_VERSION else None
+        return self._index if self._index.version() == VERSION else None
 
     def answer(self, question: Callable[[Index], T]) -> T | None:
         """Answer from :attr:`known`, None without one; make it again if it is damaged.
@@ -118,7 +118,7 @@ class RunRepository:
         from labctl.board.probe_files import probe_files, probe_row
 
         version = self._index.version()
-        known = self._index.probe_files() if version == SCHEMA_VERSION else Stamps({}, frozenset())
+        known = self._index.probe_files() if version == VERSION else Stamps({}, frozenset())
         there = probe_files(self._runs.parent)
         new = [path for file, path in there.items() if file not in {*known.own, *known.others}]
         if new:
