@@ -164,10 +164,9 @@ class Index:
             self._database.discard()
 
     def version(self) -> int | None:
-        """Return the version of the tables; None where there are none yet. 0: an older labctl's."""
-        names = self._database.tables()
-        if "index_version" not in names:
-            return 0 if names & set(TABLES) else None
+        """Return the version of the tables; None where there are none yet."""
+        if "index_version" not in self._database.tables():
+            return None
         found: int = self._ask("SELECT version FROM index_version", {})[0][0]
         if self._database.is_shared and found > SCHEMA_VERSION:  # others need what is in it
             raise ConfigError(

@@ -16,7 +16,7 @@ from labctl.records.run import RunEnd
 
 #: Version of the tables. Another one is not an error: tables are made again from the run
 #: directories.
-SCHEMA_VERSION = 12
+SCHEMA_VERSION = 1
 
 #: Largest text in an index: a row of PostgreSQL's index has 2704 bytes.
 _LONGEST = 400
