@@ -23,12 +23,12 @@ _HOLE = bytes(1 << 20)
 
 
 class LocalBuilder(Builder):
-    """This host: PyPI's zig, cmake and ninja, or an installed GCC."""
+    """This host: zig, cmake and ninja of PyPI, or an installed GCC."""
 
     kind = BuilderKind.LOCAL
 
     def offer(self, target: Target, needs: Needs) -> Toolchain:
-        """zig unless GCC is asked for, or zig is not installed. Raises ToolMissing."""
+        """Return zig, or GCC if it is requested or zig is not installed. Raises ToolMissing."""
         on = Machine(builder=self.kind, machine=platform.machine(), system=_system())
         if not needs.compiler:
             return kit_toolchain(on)
@@ -45,7 +45,7 @@ class LocalBuilder(Builder):
                 raise no_zig from None
 
     def folders(self, inputs: WorkspaceInputs) -> Folders:
-        """Return the source in its place, and a tree that stays for the next build."""
+        """Return the source folder itself, and a tree that is kept for the next build."""
         return Folders(source=str(inputs.source), tree=str(inputs.home / "tree"))
 
     @contextmanager
@@ -94,7 +94,7 @@ class LocalWorkspace(Workspace):
         """Return the text of a file of the tree."""
         path = self._tree / name
         try:
-            # A build may have left anything in its place; a pipe would be waited for.
+            # A build may have left anything at this path; opening a pipe would block.
             return path.read_text(encoding="utf-8") if path.is_file() else None
         except FileNotFoundError:
             return None
@@ -116,7 +116,7 @@ class LocalWorkspace(Workspace):
         return (self._tree / path).exists()
 
     def fetch(self, path: str, to: Path, *, most: int | None = None) -> None:
-        """Copy it within this host; its holes stay holes."""
+        """Copy the file within this host; holes stay holes."""
         with host_writes(to):
             to.parent.mkdir(parents=True, exist_ok=True)
             with open_whole(self._tree / path) as file, to.open("wb") as copy:
@@ -132,9 +132,9 @@ class LocalWorkspace(Workspace):
 
 
 def _kept_environment() -> dict[str, str]:
-    """Return the part of this process's environment that build programs get.
+    """Return the variables of this process's environment that build programs get.
 
-    Nothing of the user's that could change the result (CFLAGS, CC, CMAKE_GENERATOR, ...) gets in.
+    User variables that could change the result (CFLAGS, CC, CMAKE_GENERATOR, ...) are left out.
     """
     kept = ("PATH", "HOME", "TMPDIR", "USER", "LOGNAME")
     return {name: os.environ[name] for name in kept if name in os.environ} | {

@@ -1,4 +1,4 @@
-"""Read the records of a run from an opened bundle, and trust none of their names."""
+"""Read the records of a run from an open bundle, without trust in their names."""
 
 import re
 from dataclasses import dataclass
@@ -34,14 +34,14 @@ class BundledRun:
 
 
 def bundled_run(bundle: Bundle) -> BundledRun:
-    """Return the records of a bundle's run, all read, with names that are safe in paths.
+    """Read all records of a bundle's run; check that their names are safe in paths.
 
     Raises NotABundle.
     """
     run_id = bundle.manifest.run
     if not is_run_id(run_id) or name_problem(run_id) or "/" in run_id:
         raise bundle.refusal(f"{run_id[:100]!r} is not the id of a run")
-    # A bundle has all files uncompressed: a compressed one could unpack to any size later.
+    # A bundle has all files uncompressed: a compressed file could unpack to any size later.
     if packed := [name for name in bundle.names if name.endswith(COMPRESSED)]:
         raise bundle.refusal(f"{packed[0]} is compressed")
     run = _record(bundle, f"{RUN}run.json", RunRecord)

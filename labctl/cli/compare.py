@@ -1,7 +1,7 @@
 """``labctl compare``."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,7 @@ import click
 from labctl.cli.complete import COMPARED, FIGURE
 from labctl.cli.lab import find_only_run, lab_or_own, runs_folder
 from labctl.cli.output import json_option, note, output_console
-from labctl.cli.recipe_command import RecipeCommand, refuse_foreign
+from labctl.cli.recipe_command import Group, RecipeCommand, refuse_foreign
 from labctl.cli.root import Invocation
 from labctl.config.types import parse_share
 from labctl.errors import ConfigError, ExitStatus, printable
@@ -22,6 +22,9 @@ _FAILURES = {
     "suspected": "suspected",
     "unlike": "unlike",
     "cant-tell": "can't tell",
+}
+_ONLY: Mapping[Group, tuple[str, ...]] = {
+    "timing": ("allow", "figures", "same_within", "practical", "fail_on", "markdown"),
 }
 
 
@@ -50,9 +53,7 @@ def _is_number(value: object) -> bool:
 
 @click.command(
     cls=RecipeCommand,
-    only={
-        "timing": ("allow", "figures", "same_within", "practical", "fail_on", "markdown"),
-    },
+    only=_ONLY,
     epilog="Examples: labctl compare latest; labctl compare release-1.2 latest;"
     " labctl compare 16fc2f:q2_k latest:q8_0 --allow model",
 )

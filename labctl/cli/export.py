@@ -63,7 +63,7 @@ def export(
         have a row for each llama-bench test and for each text completion of llama.cpp; llama.cpp's
         compare-llama-bench.py reads them.
 
-    An evaluation (`labctl eval`) gives a line for each graded answer: csv, or samples of
+    An evaluation gives a line for each graded answer: csv, or samples of
     lm-evaluation-harness. If -o is a folder, it gets the harness's files, one for each model,
     prompt and budget, with results beside them.
     """

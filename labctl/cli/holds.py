@@ -22,7 +22,6 @@ from labctl.state.reservations import Reservation
 from labctl.state.state import lab_state
 from labctl.units import local_time, parse_local_time
 
-
 _USUAL = format_duration(HOLD_SECONDS)
 
 

@@ -1,6 +1,7 @@
 """``labctl plan``."""
 
 import json
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -13,9 +14,15 @@ from labctl.cli.lab import connect_board, lab_and_board, lab_or_own
 from labctl.cli.options import SIZE
 from labctl.cli.output import json_option, output_console
 from labctl.cli.progress import ProgressView
+from labctl.cli.recipe_command import (
+    Group,
+    RecipeCommand,
+    limit_option,
+    refuse_foreign,
+    with_limit,
+)
 from labctl.cli.root import Invocation
 from labctl.cli.run_view import RunView
-from labctl.cli.recipe_command import RecipeCommand, limit_option, refuse_foreign, with_limit
 from labctl.config.recipe import find_recipe
 from labctl.config.recipe_parts import recipe_kind
 from labctl.config.yaml.document import Document
@@ -27,10 +34,15 @@ from labctl.runs.plan import Preview, preview_expected, preview_run
 from labctl.runs.run import RunRequest
 from labctl.units import duration
 
+_ONLY: Mapping[Group, tuple[str, ...]] = {
+    "timing": ("board", "target", "memory", "ask"),
+    "evaluation": ("limit",),
+}
+
 
 @click.command(
     cls=RecipeCommand,
-    only={"timing": ("board", "target", "memory", "ask"), "evaluation": ("limit",)},
+    only=_ONLY,
     epilog="Examples: labctl plan recipes/q8_latency.yaml --board rk1;"
     " labctl plan q8_latency --target rk3568 --memory 4GB",
 )

@@ -158,7 +158,11 @@ class LazyGroup(click.Group):
         """Return the commands, in order."""
         return list(self.lazy)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click's signature
+        formatter: click.HelpFormatter,
+    ) -> None:
         """Write the list of commands, without importing them."""
         for title, commands in self.groups.items():
             with formatter.section(title):

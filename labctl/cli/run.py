@@ -36,6 +36,7 @@ from labctl.state.state import lab_state
 
 if TYPE_CHECKING:
     from labctl.cli.run_in_turn import Aside
+    from labctl.runs.inputs.untrusted_recipe import Workspace
 
 
 @click.command(
@@ -123,8 +124,8 @@ def run(
     runs/. Exit status 0: there is a result for everything, and every gate is met; 1: a program
     failed, a question was refused or a gate was missed; 3: host, link, board or server failed.
     Finished trials and answers are kept, and `labctl resume` continues the run, also after Ctrl-C
-    or a kill; a load test keeps its results, and begins anew. With --spare the run continues on another board if it is
-    equal: of the same kind, system and speed (by the probes of both).
+    or a kill; a load test keeps its results, and begins anew. With --spare the run continues on
+    another board if it is equal: of the same kind, system and speed (by the probes of both).
 
     If the board is in use, waits in the lab's fair queue; see `labctl queue`.
     """
@@ -133,16 +134,12 @@ def run(
     if on is not None and board is not None:
         raise click.UsageError("name the board with --board, or boards with --on; not both")
     root = lab_or_own(invocation).root
-    workspace = None
-    if untrusted:
-        from labctl.runs.inputs.untrusted_recipe import Workspace
-
-        if build or spares:
-            raise ConfigError(
-                "--untrusted cannot be used with --build or --spare",
-                hint="build first: labctl build --untrusted",
-            )
-        workspace = Workspace.of(Path(recipe), root, invocation.lab)
+    if untrusted and (build or spares):
+        raise ConfigError(
+            "--untrusted cannot be used with --build or --spare",
+            hint="build first: labctl build --untrusted",
+        )
+    workspace = _workspace(invocation, recipe, root) if untrusted else None
     document = Document.read(find_recipe(recipe, root) if workspace is None else Path(recipe))
     refuse_foreign(kind := recipe_kind(document))
     if kind != "timing":
@@ -150,7 +147,9 @@ def run(
 
         turns = Turns(board, on, waits=not no_wait, detach=detach, priority=priority)
         settings = with_limit(set_values, limit)
-        return run_served(invocation, document, settings, turns, result_format, output)
+        return run_served(
+            invocation, document, settings, turns, result_format=result_format, output=output
+        )
     wanted = read_recipe(document, set_values, lab_root=root, workspace=workspace)
     lab, pool = _boards(invocation, wanted, board, on, untrusted=untrusted)
     if detach:
@@ -184,6 +183,13 @@ def run(
     from labctl.cli.run_in_turn import run_in_turn
 
     return run_in_turn(lab, wanted, pool, priority, run_on, untrusted=untrusted, waits=not no_wait)
+
+
+def _workspace(invocation: Invocation, recipe: str, root: Path) -> "Workspace":
+    """Return the folder that an untrusted recipe may not leave. Raises ConfigError."""
+    from labctl.runs.inputs.untrusted_recipe import Workspace
+
+    return Workspace.of(Path(recipe), root, invocation.lab)
 
 
 def _boards(

@@ -37,9 +37,10 @@ def schema(kind: Kind) -> None:
         model = LoadTestRecipe
     elif kind == "devices":
         from labctl.config.lab import lab_model
+        from labctl.config.transport import installed_transports
         from labctl.transport.registry import TRANSPORTS
 
-        model = lab_model(TRANSPORTS)
+        model = lab_model((*TRANSPORTS, *installed_transports()))
     elif kind == "nightly":
         from labctl.farm.nightly.plan_file import NightPlan
 

@@ -44,6 +44,7 @@ def run_served(
     document: Document,
     settings: Sequence[str],
     turns: Turns,
+    *,
     result_format: str,
     output: Path | None,
 ) -> int:
@@ -105,5 +106,5 @@ def _run(
 
     with ProgressView() as view:
         observer = Observer(RunView(view).show)
-        loaded = run_load_test(recipe, lab, observer, shown_load(view), connect_board, use)
+        loaded = run_load_test(recipe, lab, observer, shown_load(view), connect_board, use=use)
     return tell_load_test(loaded, result_format, output)

@@ -14,7 +14,7 @@ from labctl.board.prune import Inventory, PrunePolicy, Pruner, StoreEntry, Verif
 from labctl.cli.deploy_view import waiting_text
 from labctl.cli.lab import connect_board, lab_of
 from labctl.cli.options import DURATION, SIZE, choose_boards, several_boards
-from labctl.cli.output import json_option, note
+from labctl.cli.output import json_option
 from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
 from labctl.config.lab import Board, LabFile

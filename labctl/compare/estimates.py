@@ -1,4 +1,4 @@
-"""Estimate differences of two sides in a figure, by the way they were measured."""
+"""Estimate differences of two sides in a figure; the method depends on their measurement."""
 
 import math
 from collections.abc import Callable, Collection, Sequence
@@ -20,9 +20,9 @@ from labctl.stats.log_ratio import (
     within_run,
 )
 
-#: Sessions that measured the same, each with its good repeats.
+#: Sessions that measured the same thing, each with its good repeats.
 Sessions = Sequence[Sequence[TrialRow]]
-#: Returns other sessions that measured the same as a side, except those of the named runs.
+#: Returns other sessions that measured the same thing as a side; leaves out the named runs.
 History = Callable[[Side, Collection[str]], Sessions]
 
 
@@ -42,9 +42,9 @@ class Estimate:
 
 
 def other_sessions(pair: Pair, history: History | None) -> Sequence[Sessions]:
-    """Return groups of sessions that show how sessions differ; none for variants of one run.
+    """Return groups of sessions that show how sessions differ; empty for variants of one run.
 
-    No two of them belong to one run.
+    Each run is in them only once.
     """
     left, right = pair
     if history is None or left.runs == right.runs:
@@ -90,8 +90,8 @@ def estimate(pair: Pair, figure: TrialFigure, others: Sequence[Sessions]) -> Est
 def estimate_pairs(values: Sequence[float], references: Sequence[float]) -> Estimate:
     """Estimate the difference of values from references measured alternately with them.
 
-    Raises as :func:`labctl.stats.log_ratio.paired` does, but gives no estimate for fewer than two
-    pairs.
+    ``found`` is None for fewer than two pairs. Raises as :func:`labctl.stats.log_ratio.paired`
+    does.
     """
     if len(values) < 2:
         return Estimate(None, Basis.PAIRED)

@@ -1,4 +1,4 @@
-"""Figures that can be compared: one value above 0 of each repeat."""
+"""Figures that can be compared: each repeat gives one value above 0."""
 
 from collections.abc import Iterable, Mapping
 
@@ -30,7 +30,7 @@ def checked_names(names: Iterable[str]) -> list[str]:
 def figures_of(repeats: Iterable[TrialRow], names: Iterable[str] = ()) -> list[TrialFigure]:
     """Return the figures of these names; without names the usual ones that any repeat has.
 
-    If no repeat has any, return the first one, so that there is a row to report.
+    If no repeat has a usual figure, return the first one, so that there is a row to report.
     """
     rows = list(repeats)
     if chosen := [FIGURES[name] for name in names]:

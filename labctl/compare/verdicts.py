@@ -1,4 +1,4 @@
-"""Verdicts of a comparison: not comparable, same, slower, faster or unclear; in this order.
+"""Verdicts of a comparison, in this order: not comparable, same, slower, faster or unclear.
 
 Tests for a difference and for sameness are two families, each with one error over all rows (Holm).
 The interval of a row decides.
@@ -33,11 +33,11 @@ def compare(
     """Compare the sides of each pair, the reference first.
 
     Args:
-        pairs: what is compared.
-        figures: names in FIGURES; by default the usual ones that were measured.
-        thresholds: by default those of the recipe of the first reference.
+        pairs: the sides to compare.
+        figures: names in FIGURES; by default the usual figures that were measured.
+        thresholds: by default the thresholds in the recipe of the first reference.
         allow: keys in which two sides may differ.
-        history: other sessions of the board; without it different runs are at best suspected.
+        history: other sessions of the board; without it, different runs give a suspicion at most.
     """
     known = list(pairs)
     asked = thresholds or next((left.thresholds for left, _ in known if left.thresholds), None)
@@ -93,7 +93,7 @@ def _row(pair: Pair, figure: TrialFigure, found: tuple[Difference, ...]) -> Row:
 
 
 def _moved(side: Side) -> tuple[str, ...]:
-    """Return the boards of a side if it has several: its run moved when one broke."""
+    """Return the boards of a side if it has several: its run moved because a board broke."""
     boards = dict.fromkeys(row.board or "not known" for row in side.repeats)
     return tuple(boards) if len(boards) > 1 else ()
 
@@ -179,7 +179,7 @@ def _judge(
 def _settling(
     noise: float, difference: float, limits: Thresholds, error: float, same_error: float
 ) -> int | None:
-    """Return the fewest pairs that settle it, if the difference is as observed."""
+    """Return the fewest pairs that settle the verdict, if the difference is as observed."""
     same = repeats_for_same(noise, limits.same_log, difference=difference, error=same_error)
     different = repeats_for_difference(
         noise, difference, threshold=limits.practical_log, error=error

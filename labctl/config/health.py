@@ -8,7 +8,7 @@ from labctl.checked import HostPath
 from labctl.config.types import Duration, Line, Share
 from labctl.config.yaml.document import StrictModel
 
-#: A limit of a Student distribution with fewer degrees of freedom is several times wider.
+#: With fewer degrees of freedom, limits of a Student distribution are several times wider.
 LEAST_HISTORY = 4
 _LONGEST_SECONDS = 31 * 86_400.0
 
@@ -23,7 +23,7 @@ _Interval = Annotated[Duration, AfterValidator(_interval)]
 
 
 class HealthChecks(StrictModel):
-    """Times of the health checks, and the limit of what counts as sick."""
+    """Times of the health checks, and limits for a sick board."""
 
     every: _Interval = Field(12 * 3600.0, json_schema_extra={"default": "12h"})
     """Longest time between two health checks of a board that works."""

@@ -1,4 +1,4 @@
-"""Switches that bring a failing board back, as ``devices.yaml`` names them."""
+"""Switches of ``devices.yaml`` that recover a failing board."""
 
 import re
 from typing import Annotated, Literal
@@ -69,7 +69,7 @@ Action = Annotated[CommandAction | HttpAction, Field(discriminator="kind")]
 
 
 class Switch(StrictModel):
-    """Something that is off for a while, and on again."""
+    """Something that is switched off for a while, and on again."""
 
     off: Action
     """Action that switches it off."""
@@ -80,7 +80,7 @@ class Switch(StrictModel):
 
 
 class Switches(StrictModel):
-    """Means against the failure of a board, from the mildest to the strongest."""
+    """Means to recover a failing board, from the mildest to the strongest."""
 
     restart_hdc: bool = False
     """True if the hdc server through which the board is reached may be restarted; all its boards

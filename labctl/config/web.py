@@ -1,4 +1,4 @@
-"""The dashboard's part of ``devices.yaml``: names, readers, and a proxy in front of it."""
+"""The dashboard's part of ``devices.yaml``: its names, readers and proxy."""
 
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Annotated, Literal, Self
@@ -29,7 +29,7 @@ Network = Annotated[str, Checked(_network, examples=["10.0.0.5", "10.0.0.0/24"])
 
 
 class Proxy(StrictModel):
-    """A proxy that has signed its users in."""
+    """A proxy that authenticates its users."""
 
     addresses: tuple[Network, ...] = ()
     """Addresses that the proxy comes from; needs `secret`. None: it comes over a Unix socket."""
@@ -50,7 +50,7 @@ class Proxy(StrictModel):
 
     @property
     def networks(self) -> tuple[IPv4Network | IPv6Network, ...]:
-        """Its addresses."""
+        """The networks of its addresses."""
         return tuple(ip_network(text) for text in self.addresses)
 
 

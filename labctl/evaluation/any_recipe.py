@@ -39,9 +39,9 @@ def read_served(
 ) -> "EvaluationRecipe | LoadTestRecipe":
     """Read the recipe of an evaluation or a load test. Raises ConfigError."""
     if recipe_kind(document) == "load-test":
-        from labctl.evaluation.serving.recipe import load_load_test
+        from labctl.evaluation.serving.recipe import LoadTestRecipe
 
-        return load_load_test(document, settings)
+        return LoadTestRecipe.read(document, settings)
     from labctl.evaluation.recipe import load_evaluation
 
     return load_evaluation(document, settings, lab_root=lab_root)

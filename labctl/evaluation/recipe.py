@@ -7,16 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field
 
 from labctl.checked import did_you_mean, unknown
-from labctl.config.models import ancestors
-from labctl.config.recipe_parts import check_kind
-from labctl.config.set_values import apply_settings
-from labctl.config.types import Line, Name, RunTime
-from labctl.config.yaml.document import Document, refuse_all
+from labctl.config.models import ancestors, derive_problems
+from labctl.config.types import Name, RunTime
+from labctl.config.yaml.document import Document
 from labctl.config.yaml.loader import Path as DocumentPath
-from labctl.errors import ConfigError
 from labctl.evaluation.datasets.source import DatasetSource
 from labctl.evaluation.prompts import Prompt
 from labctl.evaluation.recipe_parts import (
@@ -26,13 +23,11 @@ from labctl.evaluation.recipe_parts import (
     AnswerTimeouts,
     Budgets,
     EndpointSource,
-    EvaluatedModel,
     Sampling,
     ServedRecipe,
     StopRule,
     WrittenBudgets,
 )
-from labctl.records.evaluation import EvaluationRecord
 
 #: A server that labctl starts may run as long as the evaluation; this limit ends one that is left
 #: running.
@@ -77,32 +72,22 @@ class EvaluationRecipe(ServedRecipe):
     """Published figures to show beside the results, by their names in references.yaml; they are
     quoted, and no statistic uses them."""
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        problems = [
-            *self._model_problems(),
-            *self._endpoint_problems(),
-            *self._layout_problems(),
-            *self._choice_problems(),
-            *self._budget_problems(),
-            *self._gate_problems(),
-        ]
-        if problems:
-            raise refuse_all(problems)
-        return self
+    def problems(self) -> Iterable[tuple[DocumentPath, str]]:
+        """Yield the keys that contradict other ones, each with a sentence."""
+        yield from self._model_problems()
+        yield from self._endpoint_problems()
+        yield from self._layout_problems()
+        yield from self._choice_problems()
+        yield from self._budget_problems()
+        yield from self._gate_problems()
 
     def _model_problems(self) -> Iterable[tuple[DocumentPath, str]]:
+        yield from derive_problems(self.models)
         for key, source in self.models.items():
-            if source.derive is None:
-                continue
-            path = ("models", key, "derive", "from")
-            base = source.derive.source
-            if base not in self.models:
-                yield path, unknown("model", base, set(self.models) - {key})
-            elif key in ancestors(self.models, key):
-                yield path, "this model is made from itself"
-            elif self.models[base].declared is not None:
-                yield path, "this model is declared: its file is not here"
+            base = self.models.get(source.derive.source) if source.derive else None
+            if base and base.declared is not None:
+                problem = "this model is declared: its file is not here"
+                yield ("models", key, "derive", "from"), problem
         needed = {key for used in self.evaluated_models() for key in (used, *self._bases(used))}
         for key in self.models:
             if key not in needed:
@@ -234,13 +219,9 @@ def load_evaluation(
     ``lab_root``: the lab whose references it may name. Raises ConfigError with a line for each
     problem.
     """
-    document = source if isinstance(source, Document) else Document.read(source)
-    check_kind(document, "evaluation")
-    apply_settings(document, set_values, known=EvaluationRecipe.model_fields)
-    recipe = document.validated(EvaluationRecipe)
-    if problems := list(_outer_problems(recipe, lab_root)):
-        raise document.refusal(problems)
-    return recipe.written_in(document)
+    return EvaluationRecipe.read(
+        source, set_values, check=lambda recipe: _outer_problems(recipe, lab_root)
+    )
 
 
 def _outer_problems(
@@ -261,14 +242,3 @@ def _outer_problems(
             if name not in references:
                 near = did_you_mean(name, references)
                 yield ("references", index), f"no reference {name!r} in references.yaml{near}"
-
-
-def recipe_of(record: EvaluationRecord) -> EvaluationRecipe:
-    """Return the recipe of a run. Raises ConfigError for one that this labctl cannot read."""
-    try:
-        return EvaluationRecipe.model_validate(record.recipe_resolved)
-    except ValidationError as error:
-        raise ConfigError(
-            f"this labctl cannot read the recipe of run {record.id}",
-            hint=f"resume it with the labctl that started it: {record.labctl_version}",
-        ) from error

@@ -16,9 +16,9 @@ from pydantic import (
 )
 
 from labctl.checked import Word
-from labctl.config.models import KINDS, ModelSource, one_of_kinds
 from labctl.config.lab import Board, LabFile
-from labctl.config.recipe_parts import Scalar, WrittenRecipe
+from labctl.config.models import KINDS, ModelSource, one_of_kinds
+from labctl.config.recipe_parts import Scalar, WrittenRecipe, check_bounds
 from labctl.config.types import Duration, Line, Name, Sha256, Share
 from labctl.config.yaml.document import StrictModel, refuse
 from labctl.evaluation.datasets.source import DatasetSource
@@ -228,10 +228,6 @@ class EndpointSource(StrictModel):
 class ServedRecipe(WrittenRecipe):
     """A recipe whose servers answer requests: an evaluation, or a load test."""
 
-    name: Name
-    """Name of its runs."""
-    description: Line | None = None
-    """Description for people."""
     models: Annotated[dict[Name, EvaluatedModel], Field(min_length=1)]
     """The models, by a short name."""
 
@@ -327,8 +323,5 @@ class AccuracyGate(StrictModel):
 
     @model_validator(mode="after")
     def _bounded(self) -> Self:
-        if self.min is None and self.max is None:
-            raise refuse("a gate needs min, max or both")
-        if self.min is not None and self.max is not None and self.min > self.max:
-            raise refuse(f"min {self.min:g} is above max {self.max:g}", "min")
+        check_bounds(self.min, self.max)
         return self

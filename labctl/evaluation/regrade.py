@@ -10,7 +10,7 @@ from labctl.evaluation.graders import grader_class
 from labctl.evaluation.graders.pool import GraderPool
 from labctl.evaluation.grading import grade_answers, right_answers
 from labctl.evaluation.plan import make_plan
-from labctl.evaluation.recipe import recipe_of
+from labctl.evaluation.recipe import EvaluationRecipe
 from labctl.evaluation.results import table_of
 from labctl.progress import Progress
 from labctl.runs.record.directory import RunDirectory
@@ -33,7 +33,7 @@ def grade_again(run: RunDirectory, graders: Sequence[str], progress: Progress) -
     with run.held(), GraderPool() as pool:
         directory = EvaluationDirectory(run)
         record = directory.record()
-        recipe = recipe_of(record)
+        recipe = EvaluationRecipe.of_run(record)
         ledger = ledger_of(directory, make_plan(recipe, record))
         total = sum(1 for _ in ledger.served(directory.generations())) * len(graders)
         grades = []

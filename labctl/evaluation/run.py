@@ -21,7 +21,7 @@ from labctl.evaluation.graders.pool import GraderPool
 from labctl.evaluation.limits import limits_of
 from labctl.evaluation.plan import make_plan
 from labctl.evaluation.question import Dataset
-from labctl.evaluation.recipe import EvaluationRecipe, recipe_of
+from labctl.evaluation.recipe import EvaluationRecipe
 from labctl.evaluation.servers.started import StartedEndpoint
 from labctl.evaluation.session import Session, spent_seconds
 from labctl.evaluation.work import Work
@@ -181,12 +181,12 @@ def resume_evaluation(
 ) -> EvaluationOutcome:
     """Resume an evaluation: answered questions are not asked again.
 
-    The recipe is the run's own. ``use``: that of the job that resumes it. Raises ConfigError if questions, models or servers changed, and the
-    errors of :func:`run_evaluation`.
+    The recipe is the run's own. ``use``: that of the job that resumes it. Raises ConfigError if
+    questions, models or servers changed, and the errors of :func:`run_evaluation`.
     """
     directory = EvaluationDirectory(run)
     record = directory.record()
-    recipe = recipe_of(record)
+    recipe = EvaluationRecipe.of_run(record)
     dataset, identities = prepare(recipe, lab, observer)
     _refuse(record, _other_inputs(record, dataset, identities))
     with RunSession(observer) as session, ExitStack() as servers:

@@ -162,12 +162,7 @@ def plan_batch(
                 untrusted=is_untrusted,
                 sha256=sha256,
             ).document()
-            seconds = entry.expected or expect(recipe, boards)
-            if seconds is None:
-                raise ConfigError(
-                    "nobody knows how long a run takes",
-                    hint="give `expected: 1h`, or `max_time` in its recipe",
-                )
+            seconds = _seconds(entry.expected or expect(recipe, boards))
         except ConfigError as error:
             message = f"job {place}, {entry.recipe}: {error.message}"
             raise ConfigError(message, hint=error.hint) from error
@@ -235,6 +230,15 @@ def _recipe(
             hint=f"run it without the queue: `labctl run {path}`",
         )
     return recipe
+
+
+def _seconds(expected: float | None) -> float:
+    if expected is None:
+        raise ConfigError(
+            "nobody knows how long a run takes",
+            hint="give `expected: 1h`, or `max_time` in its recipe",
+        )
+    return expected
 
 
 def _boards(

@@ -189,7 +189,13 @@ class RunExecutor:
         content.check(self._lab.root)
         assert not isinstance(content.recipe, Recipe)
         return served_job.run_served(
-            content.recipe, board, self._lab, self._connect, observer, use, watcher.load_goes_on
+            content.recipe,
+            board,
+            self._lab,
+            self._connect,
+            observer,
+            use=use,
+            on_progress=watcher.load_goes_on,
         )
 
     def _untrusted(

@@ -29,6 +29,7 @@ def run_served(
     lab: LabFile,
     connect: Callable[[Board], Transport],
     observer: Observer,
+    *,
     use: BoardUse,
     on_progress: Callable[[], None],
 ) -> JobResult:
@@ -40,7 +41,7 @@ def run_served(
     if isinstance(placed, EvaluationRecipe):
         request = EvaluationRequest(placed, lab, connect, use)
         return _evaluated(run_evaluation(request, observer).directory)
-    outcome = run_load_test(placed, lab, observer, lambda _seen: on_progress(), connect, use)
+    outcome = run_load_test(placed, lab, observer, lambda _seen: on_progress(), connect, use=use)
     if outcome.error is not None:
         raise outcome.error
     if outcome.state == "interrupted":

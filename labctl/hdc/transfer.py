@@ -1,10 +1,10 @@
 """LZ4 and the paths of files on the board, for both ends of a file transfer.
 
-Each compressed chunk is one raw block, whose sizes are sent separately. Format:
+Each compressed chunk is one raw block; its sizes are sent separately. Format:
 https://github.com/lz4/lz4/blob/dev/doc/lz4_Block_format.md
 
-The rules of the paths are those of the reference. Paths are strings, not :class:`pathlib.Path`: a
-final slash matters here. Bytes that are not UTF-8 are kept as surrogates.
+Paths follow the rules of the reference. Paths are strings, not :class:`pathlib.Path`: a final slash
+matters here. Bytes that are not UTF-8 are kept as surrogates.
 """
 
 import os
@@ -21,9 +21,7 @@ STORED, LZ4 = 0, 1
 
 
 def compress_chunk(data: Buffer) -> bytes | None:
-    """Compress ``data`` to an LZ4 block. Return None if that is not smaller: the chunk is sent as
-    it is.
-    """
+    """Compress ``data`` to an LZ4 block; None if that is not smaller: then send it unchanged."""
     from lz4 import block
 
     packed: bytes = block.compress(data, store_size=False)
@@ -31,11 +29,11 @@ def compress_chunk(data: Buffer) -> bytes | None:
 
 
 def decompress_chunk(data: Buffer, uncompressed_bytes: int) -> bytes:
-    """Decompress an LZ4 block to ``uncompressed_bytes`` bytes; at most 4 MiB, the largest chunk.
+    """Decompress an LZ4 block to ``uncompressed_bytes`` bytes; maximum 4 MiB, the largest chunk.
 
     Raises ProtocolError.
     """
-    if not data and not uncompressed_bytes:  # an empty file is sent as type 1 with sizes 0 too
+    if not data and not uncompressed_bytes:  # an empty file is also sent as type 1 with sizes 0
         return b""
     if not data:
         raise ProtocolError(
@@ -47,7 +45,7 @@ def decompress_chunk(data: Buffer, uncompressed_bytes: int) -> bytes:
     from lz4 import block
 
     try:
-        # At least one byte: the library takes a size of 0 as unknown.
+        # At least one byte: the library treats a size of 0 as unknown.
         unpacked: bytes = block.decompress(data, uncompressed_size=max(uncompressed_bytes, 1))
     except block.LZ4BlockError as error:
         raise ProtocolError(f"a compressed chunk is damaged: {error}") from error
@@ -58,15 +56,15 @@ def decompress_chunk(data: Buffer, uncompressed_bytes: int) -> bytes:
     return unpacked
 
 
-#: Mode of directories that a transfer makes, before the process's umask.
+#: Mode of directories made by a transfer, before the process's umask.
 DIRECTORY_MODE = 0o750
 
 
 class Placing:
-    """The paths, below a destination, of the files of one transfer, which are named one by one.
+    """The paths, below a destination, of one transfer's files, named one by one.
 
-    ``destination`` is checked once, when the first file is named: later it may exist because
-    the transfer made it.
+    ``destination`` is checked only when the first file is named: later it may exist because the
+    transfer made it.
     """
 
     def __init__(self, destination: str):
@@ -78,15 +76,16 @@ class Placing:
     def keeps_top(self) -> bool:
         """True if a directory keeps its own name below the destination, because that exists.
 
-        Known once the first file is named. Only then does the reference set directories' modes.
+        Known once the first file is named. The reference sets directories' modes only if this is
+        True.
         """
         return self._root is not None and not self._drops_top
 
     def place(self, name: str) -> str:
         """Return the path of the file that the sender calls ``name``: ``a.txt``, ``top/sub/a.txt``.
 
-        Raises ProtocolError for a name that leads outside (a hostile sender must not choose where
-        it writes), NotADirectoryError when a directory is sent to a file or a link.
+        Raises ProtocolError if the name leads outside (a hostile sender must not choose where it
+        writes), NotADirectoryError if a directory is sent to a file or a link.
         """
         components = _components(name)
         if len(components) == 1:
@@ -98,14 +97,12 @@ class Placing:
         if self._root is None:
             self._root = self._decide()
         if self._drops_top:
-            # The rest is split again: a backslash may now be a separator.
+            # Split the rest again: a backslash may now be a separator.
             components = _components(name[len(components[0]) + 1 :])
         return _join(self._root, *components)
 
     def directory(self, name: str) -> str:
-        """Return the path of a directory of a transfer that :attr:`keeps_top`. Raises
-        ProtocolError.
-        """
+        """Return the path of a directory if :attr:`keeps_top`. Raises ProtocolError."""
         return _join(self.destination, *_components(name))
 
     def _decide(self) -> str:
@@ -116,7 +113,7 @@ class Placing:
 
 
 def is_directory(path: str) -> bool:
-    """Return True if a directory is there; a link to one counts only with a slash after it."""
+    """Return True if a directory is there; a link counts only with a slash after it."""
     try:
         return stat.S_ISDIR(os.lstat(path).st_mode)
     except (OSError, ValueError):
@@ -124,19 +121,19 @@ def is_directory(path: str) -> bool:
 
 
 def make_parents(path: str) -> None:
-    """Make the directories above ``path`` that are missing. Raises OSError, ValueError."""
+    """Make the missing directories above ``path``. Raises OSError, ValueError."""
     missing = []
     parent = Path(path).parent
     while not parent.exists():
         missing.append(parent)
         parent = parent.parent
     for directory in reversed(missing):
-        with suppress(FileExistsError):  # another transfer may just have made it
+        with suppress(FileExistsError):  # another transfer may have just made it
             directory.mkdir(DIRECTORY_MODE)
 
 
 def _components(name: str) -> list[str]:
-    """Split a name into its parts; Windows hosts separate them with backslashes."""
+    """Split a name into its parts; names from Windows hosts contain backslashes."""
     components = name.split("/" if "/" in name else "\\")
     if "\0" in name or any(part in ("", "..") for part in components):
         raise ProtocolError(

@@ -14,6 +14,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from labctl.database.base import DamagedDatabase, Database
+from labctl.database.questions import select
 from labctl.errors import ConfigError
 from labctl.index.filters import (
     KINDS,
@@ -53,9 +54,10 @@ _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 _CLOCKS_SECONDS = 60.0
 #: Place of each run in time. An id begins with the time of its host's clock; but no run began after
 #: one that its folder recorded later, even if the clock said so.
-_PLACES = (
-    "SELECT id AS placed, CASE WHEN recorded IS NULL THEN id ELSE MIN(id) OVER"
-    " (PARTITION BY folder, recorded IS NULL ORDER BY recorded DESC) END AS place FROM run"
+_PLACES = select(
+    "id AS placed, CASE WHEN recorded IS NULL THEN id ELSE MIN(id) OVER"
+    " (PARTITION BY folder, recorded IS NULL ORDER BY recorded DESC) END AS place",
+    "run",
 )
 #: Runs that are asked for one by one.
 _FEW = 100
@@ -193,16 +195,15 @@ class Index:
 
     def probes(self, board: str | None = None) -> list[ProbeRow]:
         """Return the probes of all boards, or of one, newest first."""
-        names = ", ".join(columns(ProbeRow))
-        condition = "1 = 1" if board is None else "board = :board"
+        of_board = () if board is None else ("board = :board",)
         values = {} if board is None else {"board": board}
-        question = f"SELECT {names} FROM probe WHERE {condition} ORDER BY taken DESC, file"
+        question = select(columns(ProbeRow), "probe", *of_board, order="taken DESC, file")
         return [_checked(from_columns(ProbeRow, row)) for row in self._ask(question, values)]
 
     def count(self, wanted: Filter) -> int:
         """Return the number of runs that meet a filter."""
         condition, values = run_condition(wanted)
-        found: int = self._ask(f"SELECT COUNT(*) FROM run WHERE {condition}", values)[0][0]
+        found: int = self._ask(select("COUNT(*)", "run", condition), values)[0][0]
         return found
 
     def verdicts(self) -> dict[str, int]:
@@ -226,13 +227,15 @@ class Index:
         By time, and those of one folder in the order in which it recorded them.
         """
         condition, values = run_condition(wanted or Filter())
-        names = ", ".join(columns(RunRow))
-        found = self._ask(
-            f"SELECT {names}, {self._database.now} FROM run"
-            f" JOIN ({_PLACES}) AS places ON placed = id WHERE {condition}"
-            f" ORDER BY place DESC, recorded DESC {_limit(limit, skip)}",
-            values,
+        question = select(
+            (*columns(RunRow), self._database.now),
+            f"run JOIN ({_PLACES}) AS places ON placed = id",
+            condition,
+            order="place DESC, recorded DESC",
+            limit=limit,
+            skip=skip,
         )
+        found = self._ask(question, values)
         rows = [_checked(from_columns(RunRow, row)) for *row, _ in found]
         now = max((row[-1] for row in found), default=0.0) + _CLOCKS_SECONDS
         beyond = moment(datetime.fromtimestamp(now, UTC))
@@ -251,12 +254,13 @@ class Index:
     def trials(self, wanted: Filter | None = None) -> list[IndexedTrial]:
         """Return the trials that meet a filter, by run from the oldest on, then by number."""
         condition, values = trial_condition(wanted or Filter())
-        names = ", ".join(f"trial.{name}" for name in columns(TrialRow))
-        found = self._ask(
-            f"SELECT {names} FROM trial JOIN run ON run.id = trial.run WHERE {condition}"
-            " ORDER BY trial.number",
-            values,
+        question = select(
+            (f"trial.{name}" for name in columns(TrialRow)),
+            "trial JOIN run ON run.id = trial.run",
+            condition,
+            order="trial.number",
         )
+        found = self._ask(question, values)
         runs = {one.run.id: one for one in reversed(self.runs(wanted))}
         place = {run: number for number, run in enumerate(runs)}
         rows = sorted(map(_trial, found), key=lambda row: place[row.run])
@@ -280,13 +284,11 @@ class Index:
         """Return the rows of a few runs, or of all between the first and the last of many."""
         if not ids:
             return []
-        names = ", ".join(columns(kind))
         condition, values = "run BETWEEN :low AND :high", {"low": min(ids), "high": max(ids)}
         if len(ids) <= _FEW:  # they may lie far apart
             values = {f"run{number}": one for number, one in enumerate(ids)}
             condition = f"run IN ({', '.join(f':{key}' for key in values)})"
-        question = f"SELECT {names} FROM {table} WHERE {condition} ORDER BY 1, 2"
-        found = self._ask(question, values)
+        found = self._ask(select(columns(kind), table, condition, order="1, 2"), values)
         return [kind(*row) for row in found]
 
     def _stamps(self, question: str) -> Stamps:
@@ -326,14 +328,14 @@ def _version(connection: "Connection") -> str | None:
 
 def _make_tables(connection: "Connection") -> None:
     """Make empty tables; those of any other version go."""
-    from sqlalchemy import inspect
+    from sqlalchemy import MetaData, Table, inspect
 
     from labctl.index.tables import MADE, METADATA
 
     there = inspect(connection).get_table_names()
     for name in (*reversed(TABLES), MADE.name):
         if name in there:
-            connection.exec_driver_sql(f"DROP TABLE {name}")
+            Table(name, MetaData()).drop(connection)
     METADATA.create_all(connection)
     connection.execute(MADE.insert().values(version=VERSION, labctl=metadata.version("labctl")))
 
@@ -418,7 +420,3 @@ def _checked(row: CheckedT) -> CheckedT:
 def _damage(table: str) -> DamagedDatabase:
     hint = "labctl makes it again from the run directories"
     return DamagedDatabase(f"the index of runs has a damaged row in {table}", hint=hint)
-
-
-def _limit(limit: int | None, skip: int) -> str:
-    return "" if limit is None else f"LIMIT {int(limit)} OFFSET {int(skip)}"

@@ -3,7 +3,8 @@
 Hugging Face answers a HEAD of ``/REPO/resolve/REVISION/FILE`` with the headers ``X-Repo-Commit``,
 ``X-Linked-Etag`` (the SHA-256 of a large file) and ``X-Linked-Size``. ModelScope lists files with
 ``Sha256`` and ``Size`` under ``/api/v1/models/REPO/repo/files``. ``HF_ENDPOINT``, ``HF_TOKEN``,
-``HF_HUB_OFFLINE``, ``MODELSCOPE_DOMAIN`` and ``MODELSCOPE_API_TOKEN`` mean what they mean there.
+``HF_HUB_OFFLINE``, ``MODELSCOPE_DOMAIN`` and ``MODELSCOPE_API_TOKEN`` have the same meaning as
+there.
 """
 
 import re
@@ -88,8 +89,8 @@ def _hugging_face(key: str, source: HubModel, commit: str | None) -> HubFile:
 def head(what: str, address: str, headers: dict[str, str]) -> Mapping[str, str]:
     """Return the hub's own headers of a file; ``what`` needs it, for messages.
 
-    A repository that was renamed is a redirect on the hub; any other leads to the storage of the
-    file, which does not know its hash.
+    Follows redirects within the hub, as for a renamed repository. Other redirects lead to the
+    file's storage, which does not know its hash.
     """
     for _ in range(_MOST_RENAMES):
         with request("HEAD", address, headers=headers, follow=False) as answer:

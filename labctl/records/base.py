@@ -1,4 +1,4 @@
-"""The base of all records, and how their files are read."""
+"""The base of all records, and the reader of their files."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -12,8 +12,8 @@ from labctl.config.printed import FailFastModel
 from labctl.config.types import InterruptibleModel
 from labctl.errors import ConfigError
 
-#: Version of the file formats that this labctl writes and reads. A change of a name or a meaning
-#: takes the next one; a new optional field does not.
+#: Version of the file formats that this labctl writes and reads. A changed name or meaning needs a
+#: new version; a new optional field does not.
 SCHEMA_VERSION: Final = 1
 
 
@@ -25,17 +25,17 @@ def _moment(when: datetime) -> datetime:
     return when
 
 
-#: A time with its offset, which every time zone has a date for. Its year has four digits.
+#: A time with its offset. It has a date with a four-digit year in every time zone.
 Moment = Annotated[datetime, AfterValidator(_moment)]
 
 
 def now() -> datetime:
-    """Return this moment, in UTC."""
+    """Return the current time, in UTC."""
     return datetime.now(UTC)
 
 
 class Record(FailFastModel, InterruptibleModel):
-    """Immutable, and of known fields alone; who reads another labctl's ignores its unknown ones."""
+    """Immutable, with known fields only; :func:`read_record` drops unknown ones."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", protected_namespaces=(), defer_build=True
@@ -43,17 +43,17 @@ class Record(FailFastModel, InterruptibleModel):
 
 
 class FileRecord(Record):
-    """A record that is a file, or a line of one; :func:`read_record` reads it."""
+    """A record that is a file or a line of a file; :func:`read_record` reads it."""
 
     schema_version: Literal[1] = SCHEMA_VERSION
 
 
-#: The greatest number of recording, and the greatest whole number of JSON.
+#: The greatest recording number; also the greatest exact whole number in JSON.
 GREATEST_NUMBER = 1 << 53
 
 
 class NumberedRecord(Record):
-    """The first record of a run, whatever its kind: it has the run's number of recording."""
+    """The first record of a run of any kind: it has the run's recording number."""
 
     recorded: int | None = Field(
         None,
@@ -71,14 +71,14 @@ RecordT = TypeVar("RecordT", bound=FileRecord)
 
 
 class NewerRecord(ConfigError):
-    """A file was written by a newer labctl; it is not read."""
+    """The file was written by a newer labctl, so it is not read."""
 
 
 def read_record(kind: type[RecordT], text: bytes, source: Path) -> RecordT:
-    """Return the record in ``text``; fields that are unknown here are left out.
+    """Return the record in ``text`` without unknown fields.
 
-    ``source`` is the file for messages. Raises NewerRecord, and ValueError (pydantic's
-    ValidationError is one) for what is no record of the kind.
+    ``source``: the file, for messages. Raises NewerRecord, and ValueError (pydantic's
+    ValidationError is one) if the text is not a record of this kind.
     """
     return kind.model_validate(read_document(text, source), extra="ignore")
 
@@ -87,7 +87,7 @@ def read_document(text: bytes, source: Path) -> Document:
     """Return the document of a record of this labctl's version. Raises as :func:`read_record`."""
     document = from_json(text)
     if not isinstance(document, dict):
-        raise ValueError("not a JSON object")  # noqa: TRY004 - as for all that is no record
+        raise ValueError("not a JSON object")  # noqa: TRY004 - as for all texts
     version = document.get("schema_version")
     if type(version) is not int or version < 1:
         raise ValueError("schema_version: not a version")

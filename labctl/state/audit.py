@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from labctl.state.sql import StateDatabase
 
-_COLUMNS = "id, at, actor, via, action, subject, reason, details"
+_NAMES = ("id", "at", "actor", "via", "action", "subject", "reason", "details")
 
 
 def checked_reason(reason: str | None) -> str | None:
@@ -105,7 +105,7 @@ class Audit:
             # Not LIKE: a name may hold its wildcards.
             names = {"actor": actor, "user": f"{actor}@", "length": len(actor) + 1}
             wanted["(actor = :actor OR substr(actor, 1, :length) = :user)"] = names
-        rows = last_rows(self._state, "audit", _COLUMNS, wanted, limit=limit)
+        rows = last_rows(self._state, "audit", _NAMES, wanted, limit=limit)
         return [AuditEntry(**values, damaged=why) for values, why in rows]
 
 

@@ -59,11 +59,7 @@ def blame_reason(boards: Iterable[str], last: str) -> str:
 def note_broken(connection: "Connection", job: "Job", board: str, now: float) -> "Job":
     """Record that a board broke under a queued job; return the changed job."""
     noted = replace(job, broken={board: now, **job.broken})
-    sql.run(
-        connection,
-        "UPDATE job SET broken = :broken WHERE id = :id",
-        {"id": job.id, "broken": json.dumps(noted.broken)},
-    )
+    sql.update(connection, "job", {"id": job.id}, {"broken": json.dumps(noted.broken)})
     return noted
 
 

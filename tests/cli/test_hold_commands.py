@@ -1,4 +1,4 @@
-"""``labctl hold``, ``release``, ``reserve``, ``audit``, and who has what in ``labctl boards``."""
+"""``labctl hold``, ``release``, ``state audit``, and who has what in ``labctl boards``."""
 
 import json
 import socket

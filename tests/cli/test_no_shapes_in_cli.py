@@ -17,7 +17,6 @@ CLI = Path(labctl.cli.__file__).parent
 ALLOWED = {
     "boards_health.py _decide": "details of an entry of the audit log",
     "build.py _source": "the source, as a recipe has it",
-    "deploy.py deploy": "options, handed on as they were typed",
     "error_output.py print_error": "an error of this layer, as click's are too",
     "error_output.py _print_json": "an error of this layer, as click's are too",
     "hdc/listing.py as_hdc": "words for the states of a board",

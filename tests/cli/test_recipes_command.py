@@ -1,4 +1,4 @@
-"""``labctl recipes``, ``labctl build --list``, and the target that ``labctl build`` takes by itself."""
+"""``labctl recipes``, ``build --list``, and the target that ``labctl build`` takes by itself."""
 
 import json
 from pathlib import Path

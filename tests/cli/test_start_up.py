@@ -118,7 +118,7 @@ def test_no_command_of_hdc_brings_configuration_along() -> None:
 @pytest.mark.parametrize(
     ("words", "not_needed"),
     [
-        ("report --list", LIBRARIES | {"rich", "labctl.stats", "labctl.engines", "labctl.report"}),
+        ("runs", LIBRARIES | {"rich", "labctl.stats", "labctl.engines", "labctl.report"}),
         ("models list", LIBRARIES | {"rich", "labctl.runs", "labctl.build", "labctl.board"}),
         ("artifacts list", LIBRARIES | {"labctl.config.lab", "labctl.hdc", "labctl.runs"}),
         ("schema recipe", LIBRARIES | {"rich", "labctl.config.lab", "labctl.hdc"}),

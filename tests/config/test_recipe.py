@@ -200,7 +200,7 @@ BAD_RECIPES = {
     "repeats": (RECIPE + "repeats: 0\n", "16:10: repeats: must be at least 1, not 0"),
     "gate without bound": (
         changed("max: 100, ", ""),
-        "15:5: gates[0]: a gate needs min, max or both, or against",
+        "15:5: gates[0]: a gate needs min, max or both",
     ),
     "tolerance of a bound": (
         changed("max: 100", "max: 100, tolerance: 5%"),

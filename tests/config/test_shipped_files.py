@@ -16,7 +16,7 @@ from labctl.engines.server import ServerEngine
 from labctl.evaluation.datasets.load import load_dataset
 from labctl.evaluation.prompts import PATTERNS
 from labctl.evaluation.recipe import load_evaluation
-from labctl.evaluation.serving.recipe import load_load_test
+from labctl.evaluation.serving.recipe import LoadTestRecipe
 from labctl.runs.inputs.prepare import read_recipe
 from labctl.transport.registry import TRANSPORTS
 
@@ -59,7 +59,7 @@ def test_every_shipped_evaluation_is_valid(path: Path) -> None:
 
 @pytest.mark.parametrize("path", LOAD_TESTS, ids=lambda path: path.stem)
 def test_every_shipped_load_test_is_valid_and_bounded(path: Path) -> None:
-    recipe = load_load_test(path)
+    recipe = LoadTestRecipe.read(path)
     assert recipe.name == path.stem.replace("_", "-")
     assert recipe.max_time is not None
 

@@ -1,4 +1,4 @@
-"""An evaluation by ``labctl run`` with a real llama-server and SmolLM2: an accuracy near zero is a result."""
+"""An evaluation with a real llama-server and SmolLM2: an accuracy near zero is a result."""
 
 import json
 from pathlib import Path

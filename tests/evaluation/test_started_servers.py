@@ -23,6 +23,7 @@ from labctl.evaluation.servers.started import ServerRequest
 from labctl.gguf.inspect import identify_file
 from labctl.records.evaluation import EndpointRecord
 from labctl.records.trial import ModelIdentity
+from labctl.runs.board.lab_lease import SERVE
 from labctl.runs.observer import Observer
 
 RECIPE = """\
@@ -59,8 +60,9 @@ def test_a_server_has_a_slot_for_each_question_at_once(
             lab,
             tmp_path / "logs",
             observer=Observer(),
-            connect=None,
-            stack=stack,  # type: ignore[arg-type]
+            connect=None,  # type: ignore[arg-type]
+            use=SERVE,
+            stack=stack,
         )
     assert {one.name: one.parameters for one in asked} == {
         "few": {"parallel": 3},

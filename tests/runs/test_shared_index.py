@@ -150,9 +150,9 @@ def test_tables_of_another_version_are_made_again_or_left_alone(
     assert len(RunRepository(here, said.append).trials()) == 1
     assert said[1] == "the index of runs was damaged: made again from the run directories"
     change(here, "UPDATE index_version SET version = 'another', labctl = '99.0'")
-    with pytest.raises(ConfigError, match="a newer labctl, 99.0, made the index"):
+    with pytest.raises(ConfigError, match=r"a newer labctl, 99\.0, made the index"):
         RunRepository(here).query()
-    with pytest.raises(ConfigError, match="a newer labctl, 99.0, made the index"):
+    with pytest.raises(ConfigError, match=r"a newer labctl, 99\.0, made the index"):
         RunRepository(here).add(find_run(here, FIRST))
 
 

@@ -193,7 +193,7 @@ def interrupt_batches(root: Path, chance: random.Random, count: int) -> Ends:
 
 
 def interrupt_evaluations(root: Path, chance: random.Random, count: int) -> Ends:
-    """Interrupt ``eval`` and its ``resume`` so often."""
+    """Interrupt evaluations and their ``resume`` so often."""
 
     def answer(asked: Asked) -> Answer:
         return Answer(boxed(2 * number_of(asked)), first_s=0.02)

@@ -26,10 +26,10 @@ from labctl.transport.ssh.program import PIECE_BYTES, SshProgram
 
 FILE_SECONDS = 60.0
 FETCH_SECONDS = 1800.0
-#: The most that a build may print, and that a built file may have.
+#: Maximum output of a build, and maximum size of a built file.
 LOG_BYTES = 1 << 28
 BUILT_BYTES = 4 << 30
-#: A longer line is taken as several.
+#: A longer line is split.
 LINE_BYTES = 1 << 14
 
 _NOT_THERE = 44
@@ -115,7 +115,7 @@ class RemoteWorkspace(Workspace):
         return answer.exit_status == 0
 
     def fetch(self, path: str, to: Path, *, most: int | None = None) -> None:
-        """Copy it to this host; both sides have hashed it."""
+        """Copy the file to this host; both sides compute its hash."""
         with scratch(to.parent, "fetch-") as folder:
             part = folder / to.name
             with host_writes(part), part.open("wb") as file:
@@ -152,11 +152,11 @@ class _Output:
 
     @property
     def tail(self) -> str:
-        """The last lines."""
+        """Last lines of the output."""
         return "\n".join(self._tail)
 
     def take(self, piece: bytes) -> None:
-        """Take a piece. Raises HostError when it is too much, or the log cannot be written."""
+        """Add a piece. Raises HostError if the output is too long, or the log cannot be written."""
         self._room -= len(piece)
         if self._room < 0:
             raise HostError(f"{self._host} prints without end")
@@ -167,7 +167,7 @@ class _Output:
         self._note(lines)
 
     def end(self) -> None:
-        """There is no more."""
+        """End the output: report the last line."""
         if self._rest:
             self._note([self._rest])
             self._rest = b""
@@ -182,7 +182,7 @@ class _Output:
 
 
 class _Copy:
-    """A file on its way here: first its hash there, as one line, then its bytes."""
+    """A file during its transfer to this host: first its hash as one line, then its bytes."""
 
     def __init__(self, host: str, name: str, write: Callable[[bytes], object], most: int | None):
         self._host = host
@@ -195,7 +195,7 @@ class _Copy:
         self._size = 0
 
     def take(self, piece: bytes) -> None:
-        """Take a piece. Raises HostError."""
+        """Add a piece. Raises HostError."""
         if self._head is not None:
             head, mark, piece = (self._head + piece).partition(b"\n")
             if not mark:
@@ -214,7 +214,7 @@ class _Copy:
         self._write(piece)
 
     def check(self) -> None:
-        """Raise IntegrityError unless what came is what the host has hashed."""
+        """Raise IntegrityError unless the received bytes have the host's hash."""
         if self._claimed != self._digest.hexdigest():
             raise IntegrityError(
                 f"{self._name} of {self._host} arrived damaged",

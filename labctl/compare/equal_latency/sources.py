@@ -35,7 +35,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class TimingRun:
-    """A timing run, or only its ``variant`` that was named."""
+    """A timing run, or only its ``variant`` if one was named."""
 
     id: str
     record: RunRecord
@@ -55,8 +55,8 @@ class Sources:
 def find_sources(runs: Path, words: Sequence[str]) -> Sources:
     """Return the runs with these names, each an evaluation or a timing run (or its variant).
 
-    Without an evaluation the newest graded one is taken. Without a timing run, the newest run that
-    measured each model is taken. Raises ConfigError.
+    Default evaluation: the newest graded one. Default timing runs: for each model the newest run
+    that measured it. Raises ConfigError.
     """
     evaluations: list[Evaluation] = []
     timings: list[TimingRun] = []
@@ -114,7 +114,7 @@ def _newest_evaluation(runs: Path) -> Evaluation:
             return _evaluation(directory)
     raise ConfigError(
         f"no graded evaluation in {runs}",
-        hint="make one: `labctl eval RECIPE`; published figures alone: `labctl latency-match"
+        hint="make one: `labctl run RECIPE`; published figures alone: `labctl latency-match"
         " --references all`",
     )
 

@@ -1,4 +1,4 @@
-"""The keys of a recipe's ``engine`` for programs that labctl does not know."""
+"""Keys of a recipe's ``engine`` for programs that labctl does not know."""
 
 from typing import Annotated, Self
 
@@ -58,7 +58,7 @@ class ProgramKeys(EngineKeys):
 
 
 class CommandKeys(ProgramKeys):
-    """Of the engine ``command``."""
+    """Keys of the engine ``command``."""
 
     arguments: Arguments
     """Arguments of the program, one word each; no shell reads them. `{model}`, `{prompt}`,
@@ -80,7 +80,7 @@ class CommandKeys(ProgramKeys):
 
 
 class SampleKeys(ProgramKeys):
-    """Of the engine ``nnrt``."""
+    """Keys of the engine ``nnrt``."""
 
     arguments: Arguments = ()
     """Arguments of the program, one word each, as with `command`."""

@@ -52,8 +52,8 @@ class ServerRequest:
 
     ``name`` is the endpoint's key, ``model`` a key of ``models``; ``board`` None is this host.
     ``target``: target of the program's build, by default the machine's own. ``max_seconds``:
-    longest run time of the server, also if its controller dies. ``use`` says for whom, and for which job and run, a board
-    is taken.
+    longest run time of the server, also if its controller dies. ``use`` says for whom, and for
+    which job and run, a board is taken.
     """
 
     name: str

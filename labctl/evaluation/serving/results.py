@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from labctl.evaluation.serving.directory import LoadTestDirectory
 from labctl.evaluation.serving.figures import OF_A_STAGE, OF_THE_TEST
 from labctl.evaluation.serving.metrics import StageMetrics, measure
-from labctl.evaluation.serving.recipe import LoadGate, LoadTestRecipe, recipe_of
+from labctl.evaluation.serving.recipe import LoadGate, LoadTestRecipe
 from labctl.evaluation.serving.second_clock import (
     SecondClock,
     second_clock,
@@ -240,7 +240,7 @@ def judge(results: LoadTestResults) -> tuple[GateRecord, ...]:
     A load with too many failed requests misses a gate of its own, and so does a test without an
     answer: each reader of the run then has the word of the exit status.
     """
-    recipe = recipe_of(results.record)
+    recipe = LoadTestRecipe.of_run(results.record)
     judged = list(_failures(results, recipe))
     for gate in recipe.gates:
         if gate.metric in OF_THE_TEST:

@@ -54,13 +54,14 @@ def run_load_test(
     observer: Observer,
     progress: Callable[[LoadProgress], None],
     connect: Callable[[Board], Transport] | None = None,
+    *,
     use: BoardUse = SERVE,
 ) -> LoadTestOutcome:
     """Load the server of a recipe, and write the measurements to a new run directory.
 
     An interrupt ends it, and keeps the measurements so far. ``connect`` opens the link of a board
-    if labctl starts the server there, and ``use`` says for whom. Raises, before the first load, ConfigError, TryAgain for a
-    server that is out of reach, and the errors of starting one.
+    if labctl starts the server there, and ``use`` says for whom. Raises, before the first load,
+    ConfigError, TryAgain for a server that is out of reach, and the errors of starting one.
     """
     source = recipe.workload.dataset
     dataset = None if source is None else load_dataset(source, lab.root)
@@ -68,7 +69,7 @@ def run_load_test(
     with ExitStack() as stack:
         logs = directory.path / SERVER
         try:
-            served = stack.enter_context(serving(recipe, lab, logs, observer, connect, use))
+            served = stack.enter_context(serving(recipe, lab, logs, observer, connect, use=use))
         except LabctlError as refused:
             directory.forget_if_refused(refused)
             raise

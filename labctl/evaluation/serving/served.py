@@ -36,12 +36,13 @@ def serving(
     folder: Path,
     observer: Observer,
     connect: Callable[[Board], Transport] | None,
+    *,
     use: BoardUse,
 ) -> Iterator[Served]:
     """Yield the server of a recipe; stop it at the end if labctl started it.
 
-    ``folder`` gets the output of a started server; ``use`` says for whom a board is taken. Raises the errors of
-    :func:`labctl.evaluation.servers.started.started_endpoint`.
+    ``folder`` gets the output of a started server; ``use`` says for whom a board is taken. Raises
+    the errors of :func:`labctl.evaluation.servers.started.started_endpoint`.
     """
     source = recipe.endpoint
     declared = recipe.models[source.model].declared

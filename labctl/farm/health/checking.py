@@ -45,8 +45,6 @@ CHECKER = "health check"
 CHECK = BoardUse(CHECKER, kind="check")
 #: Number of earlier checks and changes of health to read.
 _EVENTS = 40
-#: No part of a board's history.
-_LEFT_OUT = (Finding.SLOW, Finding.HOT, Finding.DISTURBED)
 
 Connect = Callable[[Board], Transport]
 
@@ -244,10 +242,11 @@ class _Looking:
         return judge(self.probes, self._earlier(probe), settings)
 
     def _earlier(self, now: BoardProbe) -> list[BoardProbe]:
-        """Return the earlier probes that no check found slow, hot or disturbed."""
+        """Return the earlier probes whose findings let them count in the history."""
         left_out = {self.file(probe) for probe in self.probes}
+        left_out_findings = {finding for finding in Finding if not finding.in_history}
         for event in self.state.events.list(self.board.name, kinds=["check"]):
-            if event.value in _LEFT_OUT:
+            if event.value in left_out_findings:
                 files = event.details.get("files")
                 left_out.update(map(str, files if isinstance(files, list) else ()))
         found = all_probes(self.lab.root, self.board.name, now.execution)

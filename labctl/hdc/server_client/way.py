@@ -1,4 +1,4 @@
-"""Tunnels to the host of an hdc server, made by another package, and their connections."""
+"""Tunnels to the host of an hdc server, made by another package, and connections through them."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -9,11 +9,11 @@ from labctl.hdc.messages import Buffer
 
 
 class WayLost(ConnectionResetError):
-    """A tunnel broke under a connection: neither the server nor the board ended it."""
+    """A tunnel broke under a connection; neither the server nor the board ended it."""
 
 
 class Connection(PortConnection, Protocol):
-    """A connection to a server, used as a socket is: sockets are such."""
+    """A connection to a server, with the methods of a socket; sockets are such connections too."""
 
     def sendmsg(self, buffers: Sequence[Buffer], /) -> int:
         """Send the bytes that can be sent at once; return their number. Raises OSError."""
@@ -40,10 +40,10 @@ class Way(Protocol):
 
     @property
     def failure(self) -> LinkError | None:
-        """The reason why nothing is forwarded any more; None while none is known."""
+        """The reason why nothing is forwarded any more; None if no reason is known."""
 
     def connect(self, host: str, port: int, *, timeout: float) -> Connection:
-        """Connect to an address as that host sees it. Raises LinkRefused, LinkError."""
+        """Connect to an address as seen from that host. Raises LinkRefused, LinkError."""
 
     def close(self) -> None:
         """Close the tunnel and its connections. Idempotent."""

@@ -205,7 +205,7 @@ def _section(one: MeasuredEvaluation, words: Language) -> RunSection:
         tables=(),
         facts=list(evaluation_facts(record)),
         commands=[
-            shlex.join(("labctl", "eval", "recipe.yaml")),
+            shlex.join(("labctl", "run", "recipe.yaml")),
             shlex.join(("labctl", "report", record.id, "-o", "report.html")),
         ],
         recipe=yaml.safe_dump(record.recipe_resolved, sort_keys=False, allow_unicode=True),

@@ -202,7 +202,7 @@ def _section(one: MeasuredLoadTest, words: Language) -> RunSection:
         tables=(),
         facts=list(load_test_facts(record)),
         commands=[
-            shlex.join(("labctl", "load-test", "recipe.yaml")),
+            shlex.join(("labctl", "run", "recipe.yaml")),
             shlex.join(("labctl", "report", record.id, "-o", "report.html")),
         ],
         recipe=yaml.safe_dump(record.recipe_resolved, sort_keys=False, allow_unicode=True),

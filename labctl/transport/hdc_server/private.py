@@ -1,8 +1,8 @@
-"""A server that nobody else uses: with a TMPDIR, a port and a HOME of its own.
+"""A server that only labctl uses, with its own TMPDIR, port and HOME.
 
-It never touches the user's server, ``~/.harmony`` or pid file. All boards of this labctl with
-``private`` share it, and it ends with this labctl. If a labctl was killed, the next one that starts
-such a server ends the one left running.
+It never changes the user's server, ``~/.harmony`` or pid file. All boards of this labctl process
+with ``private`` share it, and it ends with this process. If a labctl was killed, the next labctl
+that starts such a server stops the leftover server.
 """
 
 import os
@@ -27,7 +27,7 @@ from labctl.transport.hdc_server.process import (
     start_server,
 )
 
-#: Address of the user's own server by default.
+#: Default address of the user's own server.
 USERS_PORT = 8710
 
 _LOCK_SECONDS = 30.0
@@ -36,7 +36,7 @@ _END_SECONDS = 5.0
 
 
 class PrivateServer:
-    """The private server of this process, which gets a new port at each start. Thread-safe."""
+    """The private server of this process; each start uses a new port. Thread-safe."""
 
     def __init__(self, *, users_port: int = USERS_PORT):
         self._users_port = users_port
@@ -47,10 +47,10 @@ class PrivateServer:
         self._folder: Path | None = None
 
     def running(self, key: str, *, timeout: float) -> HdcServer:
-        """Return the server for the board ``key``; it runs, and is restarted if it died.
+        """Return the running server for the board ``key``; restart it if it died.
 
-        ``timeout`` (s) bounds a request to a running server; a start has its own limit.
-        Raises ToolMissing, HostError.
+        ``timeout`` (s) limits a request to a running server; a start has its own limit. Raises
+        ToolMissing, HostError.
         """
         with self._lock:
             if key not in self._keys and not is_tcp_key(key):
@@ -58,13 +58,13 @@ class PrivateServer:
             self._keys.add(key)
             current = self._restarting.current
             if current is not None and current.is_running:
-                with suppress(LinkError):  # it hangs: it is labctl's own, and is replaced
+                with suppress(LinkError):  # it hangs: it is labctl's own, so replace it
                     current.server.version(timeout=timeout)
                     return current.server
             return self._restarting.start()
 
     def close(self) -> None:
-        """End the server, and remove its folder. Idempotent."""
+        """Stop the server, and remove its folder. Idempotent."""
         with self._lock:
             self._restarting.stop()
             self._keys.clear()
@@ -85,7 +85,7 @@ class PrivateServer:
 
 
 def _check_bus(users_port: int) -> None:
-    """Raise HostError when the user's server already has the boards on cables."""
+    """Raise HostError if the user's server already has the boards on cables."""
     server = HdcServer(LOOPBACK, users_port)
     with suppress(LinkError):
         server.version(timeout=_QUESTION_SECONDS)
@@ -96,7 +96,7 @@ def _check_bus(users_port: int) -> None:
 
 
 def _home() -> Path:
-    """Return a HOME with labctl's own key in it: boards that know it accept this server."""
+    """Return a HOME with labctl's own key: boards that know the key accept this server."""
     from labctl.hdc.keys import HostKey, own_key_path  # slow to import
 
     home = state_dir() / "hdc" / "home"
@@ -114,11 +114,12 @@ def _home() -> Path:
 
 
 def _claim_folder(undo: ExitStack) -> Path:
-    """Create a folder for this labctl's server: held until ``undo``, then removed. Raises
-    HostError.
+    """Create a folder for this labctl's server.
+
+    It is locked until ``undo``, then removed. Raises HostError.
     """
     root = state_dir() / "hdc" / "private"
-    # The outer lock: no other labctl can think a folder abandoned before it is locked.
+    # The outer lock: no other labctl can find the new folder before it is locked, and remove it.
     with locked(root / "lock", timeout=_LOCK_SECONDS):
         _end_abandoned(root)
         folder = root / secrets.token_hex(8)
@@ -130,7 +131,7 @@ def _claim_folder(undo: ExitStack) -> Path:
 
 
 def _end_abandoned(root: Path) -> None:
-    """End the servers of labctls that were killed."""
+    """Stop the servers of labctls that were killed."""
     for folder in root.iterdir():
         if not folder.is_dir():
             continue
@@ -140,7 +141,7 @@ def _end_abandoned(root: Path) -> None:
 
 
 def _end_server(pid_file: Path) -> None:
-    """End the process that a pid file names, if it is the server of that folder."""
+    """Stop the process named in a pid file, if it is the server of that folder."""
     with suppress(OSError, ValueError):
         pid = int(pid_file.read_text(encoding="utf-8"))
         process = os.pidfd_open(pid)
