@@ -49,4 +49,20 @@ def schema(kind: Kind) -> None:
         from labctl.farm.batch_plan import BatchPlan
 
         model = BatchPlan
-    click.echo(json.dumps(json_schema(kind, model), indent=2))
+    document = json_schema(kind, model)
+    for part, names in _metrics(kind).items():
+        document["$defs"][part]["properties"]["metric"]["enum"] = names
+    click.echo(json.dumps(document, indent=2))
+
+
+def _metrics(kind: Kind) -> dict[str, list[str]]:
+    """Return the names of figures that parts of a recipe take."""
+    if kind == "recipe":
+        from labctl.results.gates import METRICS
+
+        return {"Gate": [*METRICS], "Precision": [name for name in METRICS if name != "ratio"]}
+    if kind == "load-test":
+        from labctl.evaluation.serving.figures import FIGURES
+
+        return {"LoadGate": [*FIGURES]}
+    return {}

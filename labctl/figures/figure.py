@@ -24,6 +24,7 @@ class Place(StrEnum):
     PHASES = "Phases"
     INSIDE = "Single tokens inside a trial"
     ENERGY = "Energy"
+    LOADS = "Loads"
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Figure(Generic[RecordT]):
         over: from the values of all good records to that of their variant; None: it has none.
         place: the table that has a column for it, if any.
         short: heading in a terminal, instead of the title in small letters.
+        part: what follows the title, the same in each language: ``p50``.
         tip: explanation of the heading; English, and the key of its translations.
         column: column of a single record in the index and in exports, instead of ``name``.
         may_gate: True if a recipe may bound it.
@@ -59,6 +61,7 @@ class Figure(Generic[RecordT]):
     over: Callable[[Sequence[float]], float | None] | None = None
     place: Place | None = None
     short: str = ""
+    part: str = ""
     tip: str = ""
     column: str = ""
     may_gate: bool = False
@@ -73,7 +76,7 @@ class Figure(Generic[RecordT]):
     def __post_init__(self) -> None:
         end, instead, _ = _OF_GATES.get(self.unit, ("", "", 1))
         gate = self.gate or self.name.removesuffix(end) + instead
-        object.__setattr__(self, "short", self.short or small(self.title))
+        object.__setattr__(self, "short", self.short or f"{small(self.title)} {self.part}".strip())
         object.__setattr__(self, "column", self.column or self.name)
         object.__setattr__(self, "gate", gate)
 

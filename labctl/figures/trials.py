@@ -65,7 +65,7 @@ def token_time(trial: TrialRecord) -> int | None:
 
 TOKEN: TrialFigure = Figure(
     "token_ns", "ns", "Time per token", token_time, estimate, Place.RESULTS, "per token",
-    "Geometric mean over the trials of each one's mean.",
+    tip="Geometric mean over the trials of each one's mean.",
     column="mean_ns", may_gate=True, gate="tpot_ms", better="lower", is_compared=True,
     needs_token_times=True, listed="brief",
 )  # fmt: skip

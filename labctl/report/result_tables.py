@@ -12,7 +12,7 @@ from labctl.records.run import RunRecord
 from labctl.records.trial import TrialBound, TrialRecord
 from labctl.report.page.language import Language
 from labctl.report.references import ReferenceRow
-from labctl.report.table import ABSENT, Cell, Column, Table, quantity
+from labctl.report.table import ABSENT, Cell, Column, Table, heading, quantity
 from labctl.results.summary import (
     LEVEL,
     MeasureSummary,
@@ -68,17 +68,6 @@ def result_tables(
     if quoted:
         tables.append(_quoted(quoted, words))
     return tables
-
-
-def heading(figure: TrialFigure, words: Language) -> Column:
-    """Return the column of a figure."""
-    return Column(
-        words.word(figure.title),
-        numeric=True,
-        tip=words.word(figure.tip) if figure.tip else "",
-        later=not figure.is_brief,
-        name=figure.short,
-    )
 
 
 def _experiment(runs: Sequence[Results], words: Language) -> Table:

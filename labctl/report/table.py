@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from labctl.figures.figure import small
+from labctl.figures.figure import Figure, small
+from labctl.report.page.language import Language
 from labctl.units import shown
 
 #: ``bad``: a failure or a warning.
@@ -65,6 +66,17 @@ ABSENT = Cell("–")
 def quantity(value: float | None, unit: str) -> Cell:
     """Return the cell of a value in ``ns``, ``bytes``, ``J`` ...; a dash where it is not known."""
     return ABSENT if value is None else Cell(shown(value, unit), value)
+
+
+def heading(figure: Figure[Any], words: Language) -> Column:
+    """Return the column of a figure."""
+    return Column(
+        f"{words.word(figure.title)} {figure.part}".strip(),
+        numeric=True,
+        tip=words.word(figure.tip),
+        later=not figure.is_brief,
+        name=figure.short,
+    )
 
 
 def plain_cells(table: Table, *, brief: bool = False) -> tuple[list[str], list[tuple[str, ...]]]:

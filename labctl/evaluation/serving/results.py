@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from labctl.evaluation.serving.directory import LoadTestDirectory
-from labctl.evaluation.serving.figures import OF_A_STAGE, OF_THE_TEST
+from labctl.evaluation.serving.figures import BY_GATE, OF_THE_TEST
 from labctl.evaluation.serving.metrics import StageMetrics, measure
 from labctl.evaluation.serving.recipe import LoadGate, LoadTestRecipe
 from labctl.evaluation.serving.second_clock import (
@@ -249,7 +249,8 @@ def judge(results: LoadTestResults) -> tuple[GateRecord, ...]:
             continue
         chosen = [one for one in results.stages if _is_of(gate, one.stage)]
         for one in chosen:
-            value = OF_A_STAGE[gate.metric](one.metrics) if one.metrics else None
+            figure = BY_GATE[gate.metric]
+            value = figure.in_gates(figure.value(one.metrics)) if one.metrics else None
             cut_off = one.stage.stop != "done"
             late = one.is_client_late
             unknown = one.metrics.tpot_unknown if one.metrics and "tpot" in gate.metric else 0
