@@ -13,9 +13,11 @@ from labctl.config.lab import Board
 from labctl.config.recipe import Recipe
 from labctl.config.recipe_parts import Kind, recipe_kind
 from labctl.config.yaml.document import Document
+from labctl.errors import ConfigError
 from labctl.runs.inputs.needs import Need, recipe_needs
 from labctl.runs.inputs.prepare import read_recipe
 from labctl.runs.planning import time_limits
+from labctl.units import counted
 
 if TYPE_CHECKING:
     from labctl.evaluation.recipe import EvaluationRecipe
@@ -58,6 +60,20 @@ def any_of(kind: Kind, resolved: Any) -> AnyRecipe:
 
         return EvaluationRecipe.model_validate(resolved)
     return Recipe.model_validate(resolved)
+
+
+def check_job(recipe: AnyRecipe, name: str) -> None:
+    """Raise ConfigError for a recipe that no job can run: a job uses exactly one board."""
+    if not isinstance(recipe, Recipe) and (number := len(recipe.board_servers())) != 1:
+        raise ConfigError(
+            f"it starts {counted(number, 'server')} on boards; a job uses exactly one",
+            hint=f"run it without the queue: `labctl run {name}`",
+        )
+
+
+def target_of(recipe: AnyRecipe) -> str | None:
+    """Return the target of the board that a job's recipe uses; None: any."""
+    return recipe.target if isinstance(recipe, Recipe) else recipe.board_servers()[0].target
 
 
 def longest_seconds(recipe: AnyRecipe, pool: Sequence[Board]) -> float:

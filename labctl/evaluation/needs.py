@@ -13,7 +13,8 @@ from labctl.evaluation.recipe_parts import EndpointSource, ServedRecipe
 from labctl.runs.inputs.needs import Need, file_need, model_needs
 
 _PRODUCT = "llama.cpp"
-_PROGRAM = "llama-server"
+#: The server that labctl starts.
+PROGRAM = "llama-server"
 
 
 def served_needs(recipe: ServedRecipe, lab_root: Path) -> list[Need]:
@@ -41,9 +42,9 @@ def _servers(endpoints: Mapping[str, EndpointSource], lab_root: Path) -> Iterato
             built = find_artifacts(target, _PRODUCT, version, lab_root=lab_root)
         except ConfigError:
             built = []
-        here = any(_PROGRAM in artifact.manifest.tools for artifact in built)
-        action = None if here else build_command(target, _PRODUCT, version, [_PROGRAM])
-        yield Need("program", f"{_PROGRAM} for {target}", here=here, action=action)
+        here = any(PROGRAM in artifact.manifest.tools for artifact in built)
+        action = None if here else build_command(target, _PRODUCT, version, [PROGRAM])
+        yield Need("program", f"{PROGRAM} for {target}", here=here, action=action)
 
 
 def _questions(dataset: DatasetSource, lab_root: Path) -> Iterator[Need]:

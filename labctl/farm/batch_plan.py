@@ -29,7 +29,7 @@ from labctl.config.target import load_target
 from labctl.config.types import Duration, Line, Name
 from labctl.config.yaml.document import StrictModel, refuse
 from labctl.errors import ConfigError
-from labctl.evaluation.any_recipe import AnyRecipe, read_any
+from labctl.evaluation.any_recipe import AnyRecipe, check_job, read_any, target_of
 from labctl.farm.job import FarmJob
 from labctl.farm.run_content import RunContent
 from labctl.farm.selector import BoardSelector
@@ -37,7 +37,6 @@ from labctl.files import cached_sha256
 from labctl.runs.inputs.prepare import read_recipe
 from labctl.runs.inputs.programs import lacking_agent
 from labctl.runs.inputs.untrusted_recipe import Workspace, check_board
-from labctl.units import counted
 
 MOST_JOBS = 100_000
 #: For an untrusted plan: there are few boards for such plans.
@@ -223,12 +222,7 @@ def _recipe(
     if workspace is not None:
         return read_recipe(path, settings, lab_root=lab.root, workspace=workspace)
     recipe = read_any(path, settings, lab_root=lab.root)
-    if not isinstance(recipe, Recipe) and len(recipe.board_servers()) != 1:
-        number = len(recipe.board_servers())
-        raise ConfigError(
-            f"it starts {counted(number, 'server')} on boards; a job uses exactly one",
-            hint=f"run it without the queue: `labctl run {path}`",
-        )
+    check_job(recipe, str(path))
     return recipe
 
 
@@ -255,11 +249,9 @@ def _boards(
         if name not in lab.lab.shared_limits:
             raise ConfigError(unknown("shared limit", name, lab.lab.shared_limits))
     selector = entry.on or default_on
-    if isinstance(recipe, Recipe):
-        wanted = recipe.target
-    elif entry.boards or selector:
+    if isinstance(recipe, Recipe) or entry.boards or selector:
         named = entry.boards or boards_on(selector)
-        wanted = recipe.board_servers()[0].target or lab.board(named[0]).target
+        wanted = target_of(recipe) or lab.board(named[0]).target
     else:
         return tuple(board.name for board in recipe.boards(lab))
     for name in entry.boards:

@@ -76,6 +76,12 @@ def finished(run: RunDirectory) -> JobResult | None:
     return _ended(run, end, ExitStatus.JOB if _missed(end) else ExitStatus.OK)
 
 
+def execution_of(run: RunDirectory) -> str:
+    """Return the kind of machine that a server on a board was on; empty if unknown."""
+    endpoints = run.evaluation().endpoints if run.is_evaluation else (run.serving().endpoint,)
+    return next((str(one.execution) for one in endpoints if one.board and one.execution), "")
+
+
 def _evaluated(directory: EvaluationDirectory) -> JobResult:
     end = directory.end()
     return _ended(directory.run, end, ExitStatus.JOB if end is None else status_of(end))

@@ -21,6 +21,8 @@ class Stage(StrEnum):
     BISECT = "bisect"
     #: The comparison that identifies a commit.
     PROVE = "prove"
+    #: A run of head whose own gates alone are judged.
+    GATE = "gate"
     #: Both sides are the same program: differences are chance.
     SAME = "same"
 
@@ -66,6 +68,10 @@ class NightRow(Record):
     is_too_noisy: bool = Field(
         default=False,
         description="no useful number of pairs finds the slowdown; it is only watched",
+    )
+    gated: bool = Field(
+        default=False,
+        description="an evaluation or a load test: only its gates are judged, on a run of head",
     )
     required: bool = Field(default=True, description="the last good moves only if this row is good")
     accepted: dict[str, AcceptedChange] = Field(default_factory=dict, description="by variant")

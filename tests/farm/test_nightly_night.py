@@ -1,5 +1,6 @@
 """A night through its journal: who is blamed, what is measured again, and when it ends."""
 
+import dataclasses
 import random
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 from simulated_comparisons import realistic
 from simulated_farm import (
     DISTURBANCES,
+    GOOD,
     HEAD,
     SimulatedFarm,
     Truth,
@@ -19,6 +21,8 @@ from simulated_farm import (
 from labctl.config.types import format_duration
 from labctl.errors import Blame, ProgramFailed
 from labctl.farm.nightly.executor import Measured
+from labctl.farm.nightly.last_good import new_good_runs
+from labctl.farm.nightly.state import GATE_RUN
 from labctl.records.night import NightFinding, NightVerdict
 
 QUIET = realistic(0.01)
@@ -125,6 +129,52 @@ def test_a_program_that_crashes_at_the_last_good_too_blames_no_commit(tmp_path: 
     assert {(one.verdict, one.blame) for one in found} == {
         (NightVerdict.NOT_MEASURED, Blame.CONFIG)
     }
+
+
+class Gated(SimulatedFarm):
+    """The runs of one row meet their gates, or not."""
+
+    missed: frozenset[str] = frozenset()
+
+    def measure(self, row, board, built, **words):  # type: ignore[no-untyped-def]
+        found = super().measure(row, board, built, **words)
+        if row.gated and built.version in self.missed:
+            raise ProgramFailed("1 gate missed")
+        return dataclasses.replace(found, values={}) if row.gated else found
+
+
+@pytest.mark.parametrize(
+    ("missed", "verdict", "blame"),
+    [
+        (frozenset[str](), NightVerdict.GOOD, None),
+        (frozenset({HEAD}), NightVerdict.FAILS, Blame.JOB),
+        (frozenset({HEAD, GOOD}), NightVerdict.NOT_MEASURED, Blame.CONFIG),
+    ],
+)
+def test_a_row_without_times_is_judged_by_the_gates_of_head_alone(
+    tmp_path: Path, missed: frozenset[str], verdict: NightVerdict, blame: Blame | None
+) -> None:
+    farm = Gated(7, QUIET, Truth())
+    farm.missed = missed
+    timed, other = plan_rows(farm, 2)
+    gated = other.model_copy(
+        update={"gated": True, "variants": ("gates",), "screen": 1, "look": 0, "equals": ()}
+    )
+    night = night_of(tmp_path, farm, [timed, gated])
+    one, found = night.run()
+    assert (one.row, one.verdict) == (timed.name, NightVerdict.GOOD)
+    assert (found.row, found.variant, found.verdict, found.blame) == (
+        gated.name,
+        "gates",
+        verdict,
+        blame,
+    )
+    if verdict is NightVerdict.GOOD:
+        runs = night.state.rows[gated.name].done
+        assert list(runs) == [GATE_RUN]  # once, and nothing of the last good
+        assert night.state.rows[gated.name].done[GATE_RUN].run not in new_good_runs(
+            night, gated.build, ()
+        )
 
 
 def test_what_the_time_does_not_allow_is_not_monitored_and_never_good(tmp_path: Path) -> None:

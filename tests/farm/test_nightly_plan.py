@@ -13,11 +13,12 @@ from night_lab import PLAN, give_ticker
 
 from labctl.config.lab import Board, LabFile, find_lab
 from labctl.errors import ConfigError, LabctlError
+from labctl.evaluation.serving.recipe import LoadTestRecipe
 from labctl.farm.nightly.budget import plan_pairs, smallest_slowdown
 from labctl.farm.nightly.executor import Built
 from labctl.farm.nightly.nights import begin_night, read_result
 from labctl.farm.nightly.plan_file import read_plan
-from labctl.farm.nightly.planning import make_plan, waited_nights
+from labctl.farm.nightly.planning import make_plan, recipe_with, waited_nights
 from labctl.farm.nightly.results import plan_lines
 from labctl.farm.nightly.run import NightRequest, _planned
 from labctl.farm.nightly.sources import sources_of
@@ -78,6 +79,37 @@ def test_a_row_without_history_says_so(lab: LabFile) -> None:
     (line,) = plan_lines(planned(lab))
     assert "MDE unknown" in line
     assert "time unknown" in line
+
+
+LOAD = """\
+name: load
+models: {m: {file: m.gguf}}
+endpoint: {model: m, start: board}
+concurrency: [1]
+"""
+
+
+def test_a_load_test_is_a_row_of_which_only_the_gates_are_judged(lab: LabFile) -> None:
+    (lab.root / "recipes" / "load.yaml").write_text(LOAD)
+    (lab.root / "plan.yaml").write_text(PLAN.replace("ticking.yaml]", "load.yaml]"))
+    made = make_plan(lab, *read_plan(lab.root / "plan.yaml"))
+    (row,) = made.record.rows
+    assert (row.name, row.gated, row.variants) == ("ticker/load@vb", True, ("gates",))
+    assert list(plan_lines(made.record)) == [
+        "ticker/load@vb: only its gates are judged; time unknown"
+    ]
+    built = Built("k" * 64, "new-0123456789ab", "source", "program")
+    with_build = recipe_with(lab, made.record.recipes, row, built)
+    assert isinstance(with_build, LoadTestRecipe)
+    assert with_build.endpoint.version == "new-0123456789ab"
+
+
+def test_a_server_that_needs_no_board_is_no_row_of_a_night(lab: LabFile) -> None:
+    text = LOAD.replace("start: board", "url: 'http://h:1', api: openai-chat")
+    (lab.root / "recipes" / "load.yaml").write_text(text)
+    (lab.root / "plan.yaml").write_text(PLAN.replace("ticking.yaml]", "load.yaml]"))
+    with pytest.raises(ConfigError, match="it starts 0 servers on boards"):
+        planned(lab)
 
 
 def test_a_row_that_cannot_find_it_is_not_monitored_by_the_plan() -> None:

@@ -52,6 +52,7 @@ def new_good_runs(night: Night, build: str, past: Sequence[NightResult]) -> tupl
     runs = {
         state.row.name: entry.run
         for state in states
+        if not state.row.gated  # a baseline has timing runs
         for (_, _, side), entry in state.done.items()
         if side == HEAD and entry.run
     }

@@ -39,12 +39,14 @@ from labctl.farm.nightly.judge import (
 from labctl.farm.nightly.refusals import (
     Refusal,
     crashed,
+    gated_finding,
     refusal,
     refused_build,
     refused_runs,
 )
 from labctl.farm.nightly.state import (
     CHECKS,
+    GATE_RUN,
     MOST_FAILURES,
     SEARCHING,
     NightState,
@@ -101,6 +103,8 @@ class Night:
             return self._trusted(refusal(state, variant, *refused))
         if self.state.is_same(state.row.build):
             return same_finding(state, variant)
+        if state.row.gated:
+            return gated_finding(state)
         found = finding(state, variant, self.state.confirming or 1)
         search = self.state.searches.get(state.row.build)
         is_own = search is not None and (search.row, search.variant) == (found.row, variant)
@@ -261,6 +265,8 @@ class Night:
         self.state.add(entry)
 
     def _needs_screening(self, state: RowState) -> bool:
+        if state.row.gated:
+            return not self.state.is_same(state.row.build) and GATE_RUN not in state.done
         if self.state.is_same(state.row.build):
             is_open = not state.has_failed and not state.row.unmonitored
             return is_open and not state.has_pair(Stage.SAME, SAME_PAIRS - 1)
@@ -268,6 +274,11 @@ class Night:
 
     def _screen_row(self, state: RowState) -> None:
         board, row = state.board, state.row
+        if row.gated:
+            while GATE_RUN not in state.done and self._may_begin(state, Stage.GATE, [GATE_RUN], 0):
+                if not self._measure(state, GATE_RUN, (HEAD,)):
+                    return
+            return
         if self.state.is_same(row.build):  # its pairs only judge the method of nights
             all(self.measure_pair(state, Stage.SAME, number) for number in range(SAME_PAIRS))
             return
@@ -283,7 +294,7 @@ class Night:
 
     def _suspicious(self, state: RowState) -> list[str]:
         """Return the variants of a screened row that need the confirmation."""
-        if self._needs_screening(state) or self.state.is_same(state.row.build):
+        if state.row.gated or self._needs_screening(state) or self.state.is_same(state.row.build):
             return []
         return [variant for variant in state.row.variants if is_suspicious(state, variant)]
 

@@ -19,7 +19,6 @@ from typing import TypeVar
 
 from labctl import interrupts
 from labctl.config.lab import LabFile
-from labctl.config.recipe import Recipe
 from labctl.database.base import patience
 from labctl.errors import (
     Blame,
@@ -34,6 +33,7 @@ from labctl.errors import (
     ToolMissing,
     passes_by_itself,
 )
+from labctl.evaluation.any_recipe import AnyRecipe, longest_seconds
 from labctl.farm.nightly.executor import Built
 from labctl.farm.queue_engine import wake_workers
 from labctl.farm.queue_ledger import share_inputs
@@ -44,7 +44,6 @@ from labctl.farm.worker import Worker
 from labctl.records.night import NightRow
 from labctl.records.run import NightPart
 from labctl.retry import retry_infra
-from labctl.runs.planning.time_limits import longest_seconds
 from labctl.runs.record.directory import RunDirectory
 from labctl.state.attempts import MOST_FAILURES
 from labctl.state.events import this_user
@@ -85,7 +84,7 @@ class NightJobs:
     night: str
     host: str
     say: Callable[[str], None]
-    recipe: Callable[[NightRow, Built], Recipe]
+    recipe: Callable[[NightRow, Built], AnyRecipe]
     deadline: float = math.inf
     stopping: Event = field(default_factory=Event)
     busy_seconds: float = BUSY_SECONDS
@@ -242,9 +241,8 @@ class NightJobs:
 
     def _new(self, row: NightRow, board: str, job: str, built: Built, *, unit: str) -> NewJob:
         recipe = self.recipe(row, built)
-        content = replace(
-            RunContent.of(recipe, self.lab.root), night=NightPart(id=self.night, side=built.side)
-        )
+        found = RunContent.of(recipe, self.lab.root, target=self.lab.board(board).target)
+        content = replace(found, night=NightPart(id=self.night, side=built.side))
         tools = content.build.tools if content.build else {}
         files = {*content.files.items(), *((name, tool.sha256) for name, tool in tools.items())}
         if not files <= self._shared:

@@ -16,6 +16,7 @@ from labctl.config.lab import LabFile
 from labctl.config.recipe import Recipe, find_recipe
 from labctl.config.yaml.document import Document
 from labctl.errors import ConfigError
+from labctl.evaluation.any_recipe import AnyRecipe, check_job, read_any, target_of
 from labctl.farm.nightly.acceptance import accepted_changes
 from labctl.farm.nightly.budget import (
     LEAST,
@@ -33,7 +34,6 @@ from labctl.farm.nightly.times import confirming_seconds, enough_time
 from labctl.farm.selector import BoardSelector, select_boards
 from labctl.index.filters import Filter
 from labctl.records.night import NightRecord, NightRow, NightVerdict
-from labctl.runs.inputs.prepare import read_recipe
 from labctl.runs.record.history import last_seen
 from labctl.runs.record.repository import RunRepository
 from labctl.state.state import lab_state
@@ -53,7 +53,7 @@ class Planned:
     """The rows of a night, and the recipe of each row by the row's name."""
 
     record: NightRecord
-    recipes: Mapping[str, Recipe]
+    recipes: Mapping[str, AnyRecipe]
 
 
 def make_plan(
@@ -70,7 +70,7 @@ def make_plan(
     ConfigError, with the place in the plan, for anything the lab lacks.
     """
     started = now() if now else datetime.now(UTC)
-    recipes: dict[str, Recipe] = {}
+    recipes: dict[str, AnyRecipe] = {}
     rows = []
     past, findings = past_rows(lab.root, plan.name), past_findings(lab.root, plan.name)
     accepted = lab_state(lab).accepted.list(plan.name)
@@ -82,7 +82,7 @@ def make_plan(
                 raise document.refusal([(("rows", index), problem)])
             measured = past.get(row.name, PastRow(None, None))
             known = measured.noise or _series_noise(lab.root, row, plan.figure)
-            seconds = measured.seconds or _seconds(lab.root, recipe.name, row.board)
+            seconds = measured.seconds or _seconds(lab.root, recipe, row.board)
             waited = waited_nights([one.get(row.name, ()) for one in findings])
             recipes[row.name] = recipe
             update = {
@@ -116,30 +116,35 @@ def plan_digest(document: Document) -> str:
     return hashlib.sha256(document.text.encode()).hexdigest()
 
 
-def recipes_of(lab: LabFile, record: NightRecord) -> Mapping[str, Recipe]:
+def recipes_of(lab: LabFile, record: NightRecord) -> Mapping[str, AnyRecipe]:
     """Return the recipe of each row as it was when the night began. Raises ConfigError."""
     return {row.name: night_recipe(lab, record.recipes, row) for row in record.rows}
 
 
 def night_recipe(
     lab: LabFile, texts: Mapping[str, str], row: NightRow, settings: tuple[str, ...] = ()
-) -> Recipe:
+) -> AnyRecipe:
     """Return the recipe of a row, from its text when the night began. Raises ConfigError."""
     document = Document.parse(texts[row.recipe], row.recipe)
-    return read_recipe(document, settings, lab_root=lab.root)
+    return read_any(document, settings, lab_root=lab.root)
 
 
-def recipe_with(lab: LabFile, texts: Mapping[str, str], row: NightRow, built: Built) -> Recipe:
+def recipe_with(lab: LabFile, texts: Mapping[str, str], row: NightRow, built: Built) -> AnyRecipe:
     """Return the recipe of a row with a build as its program. Raises ConfigError."""
+    if row.gated:
+        recipe = night_recipe(lab, texts, row)
+        assert not isinstance(recipe, Recipe)
+        return recipe.changed_on_board(version=built.version)
     return night_recipe(lab, texts, row, (f"engine.version={built.version}",))
 
 
 def _rows(
     lab: LabFile, plan: NightPlan, document: Document, index: int, group: NightRows
-) -> Iterator[tuple[NightRow, Recipe]]:
+) -> Iterator[tuple[NightRow, AnyRecipe]]:
     for number, word in enumerate(group.recipes):
         try:
-            recipe = read_recipe(find_recipe(word, lab.root), lab_root=lab.root)
+            recipe = read_any(find_recipe(word, lab.root), lab_root=lab.root)
+            check_job(recipe, word)
         except ConfigError as error:
             place = ("rows", index, "recipes", number)
             raise document.refusal([(place, error.message)]) from error
@@ -150,23 +155,34 @@ def _rows(
                 problem = f"board {name} takes untrusted recipes: its results are not trusted"
                 raise document.refusal([(path, problem)])
             target = lab.lab.boards[name].target
-            if target != recipe.target:
-                problem = f"board {name} is a {target}, recipe {recipe.name} is for {recipe.target}"
+            wanted = target_of(recipe) or target
+            if target != wanted:
+                problem = f"board {name} is a {target}, recipe {recipe.name} is for {wanted}"
                 raise document.refusal([(path, problem)])
             row = NightRow(
                 name=f"{plan.build_of(group)}/{recipe.name}@{name}",
                 build=f"{plan.build_of(group)}/{target}",
                 recipe=word,
                 board=name,
-                variants=tuple(one.slug for one in recipe.variants()),
+                variants=_variants(recipe),
+                gated=not isinstance(recipe, Recipe),
                 seconds=0.0,
                 find=plan.find,
-                practical=min(recipe.comparison.practical, plan.find / 2),
-                same_within=recipe.comparison.same_within,
                 screen=0,
                 look=0,
             )
+            if isinstance(recipe, Recipe):
+                limits = recipe.comparison
+                practical = min(limits.practical, plan.find / 2)
+                update = {"practical": practical, "same_within": limits.same_within}
+                row = row.model_copy(update=update)
             yield row, recipe
+
+
+def _variants(recipe: AnyRecipe) -> tuple[str, ...]:
+    if isinstance(recipe, Recipe):
+        return tuple(one.slug for one in recipe.variants())
+    return ("gates",)
 
 
 def _boards(
@@ -193,7 +209,13 @@ def _boards(
 
 
 def with_pairs(row: NightRow, known: Scatter | None, priority: float, waited: int) -> NightRow:
-    """Return a row with its pairs: the fewest, to learn its noise, if none find the slowdown."""
+    """Return a row with its pairs: the fewest, to learn its noise, if none find the slowdown.
+
+    A row of which only the gates are judged has the time of two runs.
+    """
+    if row.gated:
+        value = priority * (1 + waited) / max(1.0, 2 * row.seconds)
+        return row.model_copy(update={"screen": 1, "value": value})
     noise = None if known is None else known.sigma
     pairs = plan_pairs(noise, row.find, row.practical)
     mde = None
@@ -254,9 +276,9 @@ def waited_nights(nights: Sequence[Sequence[NightVerdict]]) -> int:
     return min(len(nights), _MOST_WAITED)
 
 
-def _seconds(root: Path, recipe: str, board: str) -> float:
+def _seconds(root: Path, recipe: AnyRecipe, board: str) -> float:
     """Return the time of a run: the median of the last runs; 0 without runs."""
-    wanted = Filter(recipe=recipe, board=board, states=("finished",), kind="timing")
+    wanted = Filter(recipe=recipe.name, board=board, states=("finished",), kind=recipe.kind)
     runs = [one.run for one in RunRepository(root / "runs").query(wanted, limit=_RECENT)]
     took = [
         (datetime.fromisoformat(run.finished) - datetime.fromisoformat(run.started)).total_seconds()

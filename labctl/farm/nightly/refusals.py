@@ -4,7 +4,7 @@ from typing import TypeAlias
 
 from labctl.errors import Blame
 from labctl.farm.nightly.executor import GOOD, HEAD
-from labctl.farm.nightly.state import NightState, RowState
+from labctl.farm.nightly.state import GATE_RUN, NightState, RowState
 from labctl.records.night import NightFinding, NightVerdict
 from labctl.records.trial import Failure
 
@@ -67,3 +67,11 @@ def refusal(
         execution=state.execution,
         runs=tuple(state.runs),
     )
+
+
+def gated_finding(state: RowState) -> NightFinding:
+    """Return the verdict on a row whose gates alone are judged; a missed gate is a failure."""
+    if GATE_RUN in state.done:
+        return refusal(state, state.row.variants[0], NightVerdict.GOOD, None, "all gates are met")
+    reason = "the time ran out before its run"
+    return refusal(state, state.row.variants[0], NightVerdict.NOT_MONITORED, None, reason)

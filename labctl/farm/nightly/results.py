@@ -347,6 +347,9 @@ def plan_lines(record: NightRecord) -> Iterator[str]:
             continue
         time = f"about {_rounded(_screen_seconds(row))} to screen"
         known = time if row.seconds else "time unknown"
+        if row.gated:
+            yield f"{row.name}: only its gates are judged; {known}"
+            continue
         found = "MDE unknown: no history" if row.mde is None else f"MDE {percent(row.mde)}"
         if row.is_too_noisy:
             yield (

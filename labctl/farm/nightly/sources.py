@@ -19,6 +19,8 @@ from labctl.checked import listed
 from labctl.config.lab import LabFile
 from labctl.config.recipe import Recipe
 from labctl.errors import ConfigError, HostError, LabctlError
+from labctl.evaluation.any_recipe import AnyRecipe
+from labctl.evaluation.needs import PROGRAM as SERVER
 from labctl.farm.nightly.executor import GOOD, HEAD, Built
 from labctl.farm.nightly.last_good import baseline_name
 from labctl.farm.nightly.plan_file import NightBuild, NightPlan, NightSource
@@ -38,7 +40,7 @@ class Sources:
 
     lab: LabFile
     plan: NightPlan
-    recipes: Mapping[str, Sequence[Recipe]]
+    recipes: Mapping[str, Sequence[AnyRecipe]]
 
     def build(self, name: str, side: str) -> Built:
         """Build a side of BUILD/TARGET. Raises as :func:`labctl.build.builder.build` does."""
@@ -157,7 +159,10 @@ class Sources:
 
     def _tools(self, name: str) -> tuple[str, ...]:
         """Return the names of the programs that the rows of a build run."""
-        tools = (needed_program(recipe, self.lab.root) for recipe in self.recipes[name])
+        tools = (
+            needed_program(recipe, self.lab.root) if isinstance(recipe, Recipe) else SERVER
+            for recipe in self.recipes[name]
+        )
         return tuple(dict.fromkeys(tool for tool in tools if tool))
 
     def _as_built(self, artifact: Artifact, name: str) -> Built:
@@ -191,7 +196,7 @@ class Sources:
 
 def sources_of(lab: LabFile, plan: NightPlan, planned: Planned) -> Sources:
     """Return the sources of a night's rows."""
-    recipes: dict[str, list[Recipe]] = {}
+    recipes: dict[str, list[AnyRecipe]] = {}
     for row in planned.record.rows:
         if row.name in planned.recipes:  # a night that is only finished builds nothing
             recipes.setdefault(row.build, []).append(planned.recipes[row.name])

@@ -24,6 +24,8 @@ CHECKS = 2
 SEARCHING = (Stage.BISECT, Stage.PROVE)
 #: Stage, number of the pair, side.
 Place = tuple[Stage, int, str]
+#: The run of head whose gates are judged.
+GATE_RUN: Place = (Stage.GATE, 0, HEAD)
 
 
 @dataclass
