@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, TypedDict, Unpack, overload
 
 from labctl.api.run import Run, Trial, Trials
 from labctl.api.telemetry import data_frame
-from labctl.checked import unknown
 from labctl.config.lab import FILE_NAME, LabFile, find_lab, find_lab_root
 from labctl.errors import ConfigError
 from labctl.index.filters import STATES, VERDICTS, Filter, parse_moment
 from labctl.index.rows import parameter_text
 from labctl.runs.record.baselines import find_only_run
 from labctl.runs.record.repository import RunRepository
+from labctl.suggestions import unknown
 from labctl.transport.registry import TRANSPORTS
 
 if TYPE_CHECKING:

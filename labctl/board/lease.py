@@ -28,8 +28,8 @@ from datetime import UTC, datetime
 
 from labctl.board.facts import SECTION, sections
 from labctl.board.job import Survivor, refusal
-from labctl.checked import LONGEST_LINE
 from labctl.errors import BoardError, LeaseLost, printable_line
+from labctl.text_types import LONGEST_LINE
 from labctl.transport.base import CommandResult, Transport, last_object, remote_words, require
 from labctl.virtual.marks import BOOT_ID
 

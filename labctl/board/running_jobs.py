@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from labctl.board.agent import BoardAgent
 from labctl.board.job import Survivor
-from labctl.checked import listed
 from labctl.config.lab import Board, LabFile
 from labctl.errors import SurvivingProcess
 from labctl.state.health import BY_PEOPLE, Health
 from labctl.state.state import lab_state
+from labctl.suggestions import listed
 from labctl.transport.base import Transport, remote_words, require
 
 _TIMEOUT_SECONDS = 120.0

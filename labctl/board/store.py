@@ -44,7 +44,7 @@ from labctl.errors import (
     printable,
     printable_line,
 )
-from labctl.files import sha256_file
+from labctl.file_hashes import sha256_file
 from labctl.retry import retry_infra
 from labctl.transport.base import TransferOptions, Transport, remote_words, require
 from labctl.transport.file_transfer import hash_timeout

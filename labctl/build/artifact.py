@@ -20,16 +20,11 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from labctl.build.manifest import SCHEMA_VERSION, CompilerKind, Manifest
-from labctl.checked import listed, unknown
 from labctl.errors import ConfigError, IntegrityError
-from labctl.files import (
-    appearing,
-    cache_dir,
-    host_writes,
-    settled_stamp,
-    sha256_file,
-    write_atomic,
-)
+from labctl.file_hashes import settled_stamp, sha256_file
+from labctl.files import appearing, host_writes, write_atomic
+from labctl.folders import cache_dir
+from labctl.suggestions import listed, unknown
 
 MANIFEST = "manifest.json"
 

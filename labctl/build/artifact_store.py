@@ -15,10 +15,12 @@ from labctl.build.artifact import (
     read_artifact,
 )
 from labctl.build.manifest import LOG, UNTRUSTED
-from labctl.checked import listed, unknown
 from labctl.errors import ConfigError, HostTimeout
-from labctl.files import cache_dir, host_writes, is_locked, locked
+from labctl.files import host_writes
+from labctl.folders import cache_dir
+from labctl.locks import is_locked, locked
 from labctl.removal import remove_tree, status_if_there
+from labctl.suggestions import listed, unknown
 
 KEY_DIGITS = 12
 _LEAST_DIGITS = 4

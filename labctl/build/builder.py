@@ -16,7 +16,8 @@ from labctl.build.source import Source
 from labctl.build.source_lacks import blamed
 from labctl.build.workspace import Workspace
 from labctl.errors import CompileError, ConfigError, HostTimeout, JobError
-from labctl.files import cache_dir, locked
+from labctl.folders import cache_dir
+from labctl.locks import locked
 
 #: Time (s) to wait for another labctl that builds the same.
 LOCK_SECONDS = 5 * 3600.0

@@ -11,10 +11,10 @@ from labctl.build.manifest import BuilderKind
 from labctl.build.progress import OnProgress, ignore
 from labctl.build.toolchain import Needs, Toolchain
 from labctl.build.workspace import Builder
-from labctl.checked import listed, unknown
 from labctl.config.lab import FILE_NAME, find_lab
 from labctl.config.target import Target
 from labctl.errors import ConfigError, HostError, ToolMissing
+from labctl.suggestions import listed, unknown
 from labctl.transport.registry import TRANSPORTS
 
 

@@ -9,7 +9,9 @@ from labctl.build.builder import LOCK_SECONDS
 from labctl.build.manifest import Manifest
 from labctl.build.plan import KEY_DIGITS
 from labctl.errors import ConfigError
-from labctl.files import cache_dir, host_writes, locked
+from labctl.files import host_writes
+from labctl.folders import cache_dir
+from labctl.locks import locked
 
 #: Copies the file with a SHA-256 to a path.
 Fetch = Callable[[str, Path], None]

@@ -15,7 +15,8 @@ from labctl.build.workspace import Builder, Folders, Program, Workspace, Workspa
 from labctl.build.zig import locate, offer_zig
 from labctl.config.target import Target
 from labctl.errors import HostError, HostTimeout, ToolMissing
-from labctl.files import cache_dir, host_writes, open_whole, write_atomic
+from labctl.files import host_writes, open_whole, write_atomic
+from labctl.folders import cache_dir
 from labctl.removal import remove_tree
 
 ASK_SECONDS = 20.0

@@ -7,8 +7,8 @@ from pathlib import Path, PurePosixPath
 from labctl.build.manifest import BuilderKind
 from labctl.build.spec import BuildSpec, Parameter
 from labctl.build.workspace import Workspace
-from labctl.checked import unknown
 from labctl.errors import ConfigError
+from labctl.suggestions import unknown
 
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,127}")
 

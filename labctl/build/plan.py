@@ -31,10 +31,10 @@ from labctl.build.spec import (
 from labctl.build.toolchain import Needs
 from labctl.build.untrusted import check_untrusted, untrusted_source
 from labctl.build.workspace import WorkspaceInputs
-from labctl.checked import listed, unknown
 from labctl.config.target import Target, load_target
 from labctl.errors import ConfigError
-from labctl.files import cache_dir
+from labctl.folders import cache_dir
+from labctl.suggestions import listed, unknown
 
 #: Part of every key: increase it when the same inputs give a different build.
 SCHEMA = 2

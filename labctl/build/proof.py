@@ -16,7 +16,7 @@ from labctl.build.plan import Plan
 from labctl.build.smoke import infer, smoke_run, starter
 from labctl.build.untrusted import NOT_STARTED
 from labctl.errors import CompileError, ConfigError
-from labctl.files import sha256_file
+from labctl.file_hashes import sha256_file
 
 
 def examine(plan: Plan, name: str, made: Made) -> ToolRecord:

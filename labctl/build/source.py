@@ -25,16 +25,10 @@ from labctl.build.progress import BuildProgress, OnProgress, Step
 from labctl.build.spec import SHARED
 from labctl.config.target import toolchain_folders
 from labctl.errors import ConfigError
-from labctl.files import (
-    cache_dir,
-    host_reads,
-    host_writes,
-    locked,
-    open_whole,
-    settled_stamp,
-    sha256_file,
-    sync_directory,
-)
+from labctl.file_hashes import settled_stamp, sha256_file
+from labctl.files import host_reads, host_writes, open_whole, sync_directory
+from labctl.folders import cache_dir
+from labctl.locks import locked
 from labctl.removal import remove_tree
 
 GIT_SECONDS = 60.0

@@ -14,7 +14,8 @@ from labctl.build.progress import BuildProgress, OnProgress, Step
 from labctl.build.source import Source, fetching, keep
 from labctl.build.spec import ArchiveSource
 from labctl.errors import ConfigError, HostError, HostTimeout, IntegrityError
-from labctl.files import host_reads, host_writes, sha256_file
+from labctl.file_hashes import sha256_file
+from labctl.files import host_reads, host_writes
 from labctl.http import Unreachable, media_type, pieces, request
 
 FETCH_SECONDS = 1800.0

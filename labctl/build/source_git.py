@@ -13,7 +13,7 @@ from labctl.build.manifest import SourceIdentity
 from labctl.build.progress import BuildProgress, OnProgress, Step
 from labctl.build.source import GIT_SECONDS, Source, commit_time, fetching, keep, run_git
 from labctl.errors import ConfigError, HostError, ServiceAway, tells_full_disk
-from labctl.files import state_dir
+from labctl.folders import state_dir
 from labctl.process import without_password
 
 FETCH_SECONDS = 1800.0

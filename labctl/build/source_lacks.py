@@ -9,9 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from labctl.build.source import entries_below
-from labctl.checked import listed
 from labctl.errors import CompileError, ConfigError, LabctlError
 from labctl.files import open_whole
+from labctl.suggestions import listed
 
 #: First line of a pointer. Format: https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md
 _POINTER = b"version https://git-lfs.github.com/spec/v1\n"

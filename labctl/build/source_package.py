@@ -13,7 +13,7 @@ from labctl.build.source import Source, fetching, keep
 from labctl.build.source_archive import unpack
 from labctl.build.spec import PackageSource
 from labctl.errors import ConfigError, HostError, IntegrityError
-from labctl.files import sha256_file
+from labctl.file_hashes import sha256_file
 
 FETCH_SECONDS = 900.0
 #: Time (s) to wait for another labctl that fetches the same archive.

@@ -14,11 +14,12 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
-from labctl.checked import HostPath, Word, unknown
 from labctl.config.target import toolchain_folders
 from labctl.config.types import Duration, Line, Name, Sha256
 from labctl.config.yaml.document import StrictModel, load, refuse_all
 from labctl.errors import ConfigError
+from labctl.suggestions import unknown
+from labctl.text_types import HostPath, Word
 
 Commit = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
 

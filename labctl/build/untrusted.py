@@ -17,7 +17,7 @@ from labctl.build.source_git import Repository, local_repository
 from labctl.build.spec import BuildSpec, GitSource
 from labctl.config.target import TOOLCHAINS
 from labctl.errors import ConfigError
-from labctl.files import cache_dir, present_folder, state_dir, work_trees
+from labctl.folders import cache_dir, present_folder, state_dir, work_trees
 
 if TYPE_CHECKING:
     from labctl.build.plan import BuildRequest

@@ -15,7 +15,7 @@ from labctl.build.manifest import CompilerKind, Machine, ToolchainIdentity
 from labctl.build.toolchain import BUILD_ENVIRONMENT, Needs, Toolchain
 from labctl.config.target import Target
 from labctl.errors import ToolMissing
-from labctl.files import cache_dir
+from labctl.folders import cache_dir
 
 HINT = "run `pip install 'labctl[build]'` in this Python environment"
 

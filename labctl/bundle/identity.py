@@ -10,9 +10,10 @@ from typing import Any
 from labctl.bundle.redact import Secret
 from labctl.config.lab import FILE_NAME
 from labctl.config.yaml.document import Document
-from labctl.files import cache_dir, state_dir, user_home, user_name
+from labctl.folders import cache_dir, state_dir, user_home
 from labctl.records.run import RunRecord
 from labctl.runs.record.journal import Journal
+from labctl.user import user_name
 
 #: Names of users that many hosts have: they identify nobody.
 _COMMON_USERS = frozenset(

@@ -8,7 +8,6 @@ from typing import TypeVar
 from labctl.bundle import form
 from labctl.bundle.form import NotABundle, name_problem
 from labctl.bundle.reader import Bundle
-from labctl.checked import is_name
 from labctl.config.printed import check_json
 from labctl.errors import ConfigError
 from labctl.records.base import FileRecord, read_record
@@ -16,6 +15,7 @@ from labctl.records.run import Annotations, PlanRecord, RunEnd, RunRecord
 from labctl.records.trial import TrialRecord
 from labctl.runs.record.directory import ANNOTATIONS, RECORD, is_run_id
 from labctl.runs.record.disk import COMPRESSED
+from labctl.text_types import is_name
 
 RecordT = TypeVar("RecordT", bound=FileRecord)
 

@@ -19,7 +19,8 @@ from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe
 from labctl.config.yaml.document import Document
 from labctl.errors import ConfigError
-from labctl.files import host_writes, sha256_file, write_atomic
+from labctl.file_hashes import sha256_file
+from labctl.files import host_writes, write_atomic
 from labctl.progress import Progress
 from labctl.records.trial import TrialState
 from labctl.results.summary import ESTIMATE

@@ -19,14 +19,14 @@ from labctl.bundle.form import ModelOrigin, ModelOrigins
 from labctl.bundle.models import public_address
 from labctl.bundle.reader import Bundle
 from labctl.bundle.records import BundledRun
-from labctl.checked import listed
 from labctl.config.lab import Board
 from labctl.config.models import ModelSource
 from labctl.config.recipe import Recipe
 from labctl.config.references import known_references
 from labctl.errors import ConfigError
-from labctl.files import cached_sha256
+from labctl.file_hashes import cached_sha256
 from labctl.models.cache import cached
+from labctl.suggestions import listed
 
 #: Keys that are taken unchanged, after the recipe's model has checked them.
 _TAKEN = {

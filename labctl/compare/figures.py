@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Mapping
 
-from labctl.checked import unknown
 from labctl.errors import ConfigError
 from labctl.figures import trials
 from labctl.figures.trials import TrialFigure
 from labctl.index.rows import TrialRow
+from labctl.suggestions import unknown
 
 #: Figures by their names in gates and of ``--figure``. Times are in ns here, whatever unit the gate
 #: has: a ratio has no unit.

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from labctl.checked import LAST_GOOD
 from labctl.compare.comparison import Row, Verdict
 from labctl.compare.estimates import History
 from labctl.compare.figures import FIGURES
@@ -36,6 +35,7 @@ from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.repository import RunRepository
 from labctl.state.baselines import Baseline
 from labctl.state.state import lab_state
+from labctl.text_types import LAST_GOOD
 
 #: Number of last good runs that are searched for comparable ones.
 _LAST_RUNS = 30

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from labctl.checked import unknown
 from labctl.compare.sides import Pair, Side, match_sides, pool_sides, run_sides
 from labctl.config.lab import LabFile
 from labctl.errors import ConfigError
@@ -14,6 +13,7 @@ from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.index_refresh import Note, silent
 from labctl.runs.record.lookup import find_run
 from labctl.state.baselines import Baseline
+from labctl.suggestions import unknown
 
 #: Separators between a run and a variant: ``latest:q2_k``, ``latest/q2_k``.
 _VARIANT = re.compile(r"(?P<run>.+)[:/](?P<variant>[^:/]+)")

@@ -4,9 +4,9 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from labctl.checked import HostPath
 from labctl.config.types import Duration, Line, Share
 from labctl.config.yaml.document import StrictModel
+from labctl.text_types import HostPath
 
 #: With fewer degrees of freedom, limits of a Student distribution are several times wider.
 LEAST_HISTORY = 4

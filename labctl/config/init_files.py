@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 
-from labctl import shipped
+from labctl import package_data
 from labctl.config.lab import WORKDIR
 from labctl.config.yaml.document import Document, read_text
 from labctl.config.yaml.edit import replace_value
@@ -119,7 +119,7 @@ def _quoted(text: str | int) -> str:
 
 def recipe_yaml(target: str) -> str:
     """Return a first recipe for a target: ``q8_q2_latency.yaml``. Raises ConfigError."""
-    return for_target(shipped.RECIPES / "q8_q2_latency.yaml", target)
+    return for_target(package_data.RECIPES / "q8_q2_latency.yaml", target)
 
 
 def for_target(recipe: Path, target: str) -> str:

@@ -23,7 +23,6 @@ from pydantic import (
     model_validator,
 )
 
-from labctl.checked import LAB_ROOT, HostPath, SshAddress, Word, did_you_mean, listed, unknown
 from labctl.config.health import HealthChecks
 from labctl.config.power import Meter
 from labctl.config.quotas import Quota
@@ -45,6 +44,8 @@ from labctl.config.webhooks import Webhook
 from labctl.config.yaml.document import Document, StrictModel, refuse, refuse_all
 from labctl.config.yaml.loader import Value
 from labctl.errors import ConfigError
+from labctl.suggestions import did_you_mean, listed, unknown
+from labctl.text_types import LAB_ROOT, HostPath, SshAddress, Word
 
 FILE_NAME = "devices.yaml"
 WORKDIR = "/data/local/tmp/labctl"

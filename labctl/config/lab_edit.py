@@ -2,14 +2,16 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from labctl.checked import LAB_ROOT, NAME_RULE, is_name, unknown
 from labctl.config.init_files import board_entry
 from labctl.config.lab import Lab, LabFile
 from labctl.config.yaml.document import Document
 from labctl.config.yaml.edit import CHANGED_TEXT, add_entry, change_file, remove_entry, remove_key
 from labctl.config.yaml.loader import read_yaml
 from labctl.errors import ConfigError
-from labctl.files import locked, state_dir
+from labctl.folders import state_dir
+from labctl.locks import locked
+from labctl.suggestions import unknown
+from labctl.text_types import LAB_ROOT, NAME_RULE, is_name
 
 _LOCK_SECONDS = 60.0
 _SECTION = "boards"

@@ -8,10 +8,11 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
-from labctl.checked import HostPath, Word, listed, unknown
 from labctl.config.types import Line, Name, Sha256
 from labctl.config.yaml.document import StrictModel, load, refuse, refuse_all
 from labctl.config.yaml.loader import Path as DocumentPath
+from labctl.suggestions import listed, unknown
+from labctl.text_types import HostPath, Word
 
 CATALOGUE_FILE = "models.yaml"
 

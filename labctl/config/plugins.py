@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
-from labctl.checked import listed
 from labctl.errors import ConfigError
+from labctl.suggestions import listed
 
 
 def installed(group: str) -> tuple[EntryPoint, ...]:

@@ -15,9 +15,9 @@ from pydantic import (
     model_validator,
 )
 
-from labctl.checked import LAB_ROOT
 from labctl.config.types import Argument, Duration, Line
 from labctl.config.yaml.document import StrictModel
+from labctl.text_types import LAB_ROOT
 
 #: Units of a meter: watts or joules, and the conversion factor.
 WATTS = {"W": 1.0, "mW": 0.001}

@@ -18,8 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from labctl import shipped
-from labctl.checked import HostPath, Word, did_you_mean, listed, unknown
+from labctl import package_data
 from labctl.config.models import ModelSource, ancestors, derive_problems
 from labctl.config.recipe_parts import (
     MOST_VARIANTS,
@@ -41,6 +40,8 @@ from labctl.config.yaml.document import (
 from labctl.config.yaml.loader import Path as DocumentPath
 from labctl.errors import ConfigError
 from labctl.files import host_reads
+from labctl.suggestions import did_you_mean, listed, unknown
+from labctl.text_types import HostPath, Word
 
 #: Axis of the matrix that varies the model instead of a parameter.
 MODEL_AXIS = "model"
@@ -333,7 +334,7 @@ def _limits(limits: ComparisonLimits) -> Iterable[tuple[DocumentPath, str]]:
 
 def known_recipes(root: Path | None) -> dict[str, Path]:
     """Find recipes by name: the lab's own before shipped recipes."""
-    folders = [*([root / "recipes"] if root else []), shipped.RECIPES]
+    folders = [*([root / "recipes"] if root else []), package_data.RECIPES]
     return {path.stem: path for folder in reversed(folders) for path in folder.glob("*.yaml")}
 
 

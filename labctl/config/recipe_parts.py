@@ -21,13 +21,13 @@ from pydantic import (
     model_validator,
 )
 
-from labctl.checked import Word
 from labctl.config.set_values import apply_settings
 from labctl.config.types import Duration, Line, Name, Size
 from labctl.config.yaml.document import Document, StrictModel, refuse, refuse_all
 from labctl.config.yaml.loader import Path as DocumentPath
 from labctl.config.yaml.messages import path_text
 from labctl.errors import ConfigError
+from labctl.text_types import Word
 from labctl.units import ranges
 
 

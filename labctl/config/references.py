@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from labctl import shipped
+from labctl import package_data
 from labctl.config.models import web_address
 from labctl.config.types import Line, Name
 from labctl.config.yaml.document import StrictModel, load, refuse
@@ -80,7 +80,7 @@ def known_references(lab_root: Path | None) -> Mapping[str, Reference]:
     """
     found: dict[str, Reference] = {}
     own = [] if lab_root is None else [lab_root / REFERENCES_FILE]
-    for path in (shipped.REFERENCES, *own):
+    for path in (package_data.REFERENCES, *own):
         if path.is_file():
             found |= load(path, References).references
     return found

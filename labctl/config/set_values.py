@@ -8,11 +8,11 @@ Other text of several words needs no quotes. An empty value unsets the key.
 
 from collections.abc import Collection, Iterable
 
-from labctl.checked import did_you_mean
 from labctl.config.yaml.document import Document
 from labctl.config.yaml.loader import NotYaml, Path, Value, is_unicode, plain_value, read_yaml
 from labctl.config.yaml.messages import shown
 from labctl.errors import ConfigError
+from labctl.suggestions import did_you_mean
 
 _HINT = "for example --set tokens=8, --set parameters.threads=4 or --set 'matrix.threads=[1, 2]'"
 

@@ -11,12 +11,13 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
-from labctl import shipped
-from labctl.checked import Word, unknown
+from labctl import package_data
 from labctl.config.types import Line, Name
 from labctl.config.yaml.document import StrictModel, load
 from labctl.errors import ConfigError
 from labctl.files import host_reads
+from labctl.suggestions import unknown
+from labctl.text_types import Word
 
 FILE_NAME = "target.yaml"
 TOOLCHAINS = "toolchains"
@@ -135,7 +136,7 @@ class Target(StrictModel):
         return platform.machine() == self.machine
 
 
-_SHIPPED = shipped.TOOLCHAINS.resolve()
+_SHIPPED = package_data.TOOLCHAINS.resolve()
 
 
 def toolchain_folders(lab_root: Path | None) -> tuple[Path, ...]:

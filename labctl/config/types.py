@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, BeforeValidator, PlainSerializer, WithJsonSchema
 from pydantic_core import PydanticSerializationError
 
-from labctl.checked import LONGEST_USE_SECONDS, NAME_PATTERN, NAME_RULE, is_name
+from labctl.text_types import LONGEST_USE_SECONDS, NAME_PATTERN, NAME_RULE, is_name
 
 
 def _name(text: str) -> str:

@@ -5,10 +5,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from labctl.checked import Checked, HostName
 from labctl.config.secrets import SecretPlace
 from labctl.config.types import Line
 from labctl.config.yaml.document import StrictModel, refuse
+from labctl.text_types import Checked, HostName
 
 #: ``look``: read pages; ``run``: also hold boards and cancel own jobs; ``admin``: everything.
 Role = Literal["look", "run", "admin"]

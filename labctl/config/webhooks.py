@@ -2,9 +2,9 @@
 
 from typing import Literal
 
-from labctl.checked import HostName
 from labctl.config.secrets import SecretPlace
 from labctl.config.yaml.document import StrictModel
+from labctl.text_types import HostName
 
 #: Events that are reported: a board is in quarantine, a night has its verdict, the queue stalls.
 EventKind = Literal["board-quarantined", "night-ended", "queue-stuck"]

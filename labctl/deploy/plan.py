@@ -18,7 +18,7 @@ from labctl.errors import (
     IntegrityError,
     LabctlError,
 )
-from labctl.files import sha256_file
+from labctl.file_hashes import sha256_file
 from labctl.records.board import BoardFacts, Execution
 from labctl.transport.base import Transport, require
 from labctl.transport.file_transfer import BoardHash

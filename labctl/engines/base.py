@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from pydantic import ConfigDict, JsonValue, ValidationError, model_validator
 
-from labctl.checked import HostPath, Word, listed
 from labctl.config.recipe import EngineChoice
 from labctl.config.types import BoardPath, InterruptibleModel
 from labctl.config.yaml.document import StrictModel, refuse
@@ -25,6 +24,8 @@ from labctl.errors import ConfigError, HostError, LabctlError, OutputNotUndersto
 from labctl.records.board import BoardFacts
 from labctl.records.timing import TimingRecord
 from labctl.records.trial import Check, JobStatus, ModelIdentity, Workload
+from labctl.suggestions import listed
+from labctl.text_types import HostPath, Word
 from labctl.units import size
 
 _SOURCES = ("product", "file", "board")

@@ -17,7 +17,6 @@ from typing import Any, Literal
 from pydantic import JsonValue, ValidationError, create_model
 from pydantic_core import PydanticCustomError
 
-from labctl.checked import listed, unknown
 from labctl.config.plugins import imported, installed, the_only, unusable
 from labctl.config.recipe import EngineChoice, Recipe
 from labctl.config.recipe_parts import Scalar
@@ -26,6 +25,7 @@ from labctl.config.yaml.messages import explain, path_text
 from labctl.engines.base import USUAL_WORKLOAD, Engine, EngineBase, EngineKeys
 from labctl.engines.server import ServerEngine
 from labctl.errors import ConfigError
+from labctl.suggestions import listed, unknown
 
 GROUP = "labctl.engines"
 #: labctl's own engines are here and not in its metadata: an uninstalled source tree has none.

@@ -9,7 +9,6 @@ from typing import Annotated, Self
 
 from pydantic import Field
 
-from labctl.checked import did_you_mean, unknown
 from labctl.config.models import ancestors, derive_problems
 from labctl.config.types import Name, RunTime
 from labctl.config.yaml.document import Document
@@ -28,6 +27,7 @@ from labctl.evaluation.recipe_parts import (
     StopRule,
     WrittenBudgets,
 )
+from labctl.suggestions import did_you_mean, unknown
 
 #: A server that labctl starts may run as long as the evaluation; this limit ends a forgotten
 #: server.

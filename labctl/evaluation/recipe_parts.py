@@ -15,13 +15,13 @@ from pydantic import (
     model_validator,
 )
 
-from labctl.checked import Word
 from labctl.config.lab import Board, LabFile
 from labctl.config.models import KINDS, ModelSource, one_of_kinds
 from labctl.config.recipe_parts import Scalar, WrittenRecipe, check_bounds
 from labctl.config.types import Duration, Line, Name, Sha256, Share
 from labctl.config.yaml.document import StrictModel, refuse
 from labctl.evaluation.datasets.source import DatasetSource
+from labctl.text_types import Word
 
 UNLIMITED = "unlimited"
 #: Time (s) for a server to be ready: it may read gigabytes from a slow card, and warm up.

@@ -19,7 +19,8 @@ from labctl.evaluation.any_recipe import longest_seconds
 from labctl.farm.batch_plan import PlannedBatch, PlannedJob
 from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.run_content import RunContent
-from labctl.files import host_reads, host_writes, locked, write_atomic
+from labctl.files import host_reads, host_writes, write_atomic
+from labctl.locks import locked
 from labctl.runs.record.directory import new_run_id
 from labctl.state.events import this_user
 from labctl.state.groups import GroupJob, NewGroup

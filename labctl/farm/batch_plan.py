@@ -21,7 +21,6 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from labctl.checked import unknown
 from labctl.config.lab import LabFile
 from labctl.config.recipe import Recipe, find_recipe
 from labctl.config.recipe_parts import Scalar
@@ -33,10 +32,11 @@ from labctl.evaluation.any_recipe import AnyRecipe, check_job, read_any, target_
 from labctl.farm.job import FarmJob
 from labctl.farm.run_content import RunContent
 from labctl.farm.selector import BoardSelector
-from labctl.files import cached_sha256
+from labctl.file_hashes import cached_sha256
 from labctl.runs.inputs.prepare import read_recipe
 from labctl.runs.inputs.programs import lacking_agent
 from labctl.runs.inputs.untrusted_recipe import Workspace, check_board
+from labctl.suggestions import unknown
 
 MOST_JOBS = 100_000
 #: For an untrusted plan: there are few boards for such plans.

@@ -31,7 +31,8 @@ from labctl.farm.preparing import Inputs
 from labctl.farm.run_archives import RunArchives, is_finished
 from labctl.farm.run_content import RunContent
 from labctl.farm.store import SharedStore
-from labctl.files import host_reads, locked
+from labctl.files import host_reads
+from labctl.locks import locked
 from labctl.models.expected import are_ready, origin
 from labctl.models.quantizer import find_quantizer
 from labctl.models.resolve import resolve

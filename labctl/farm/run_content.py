@@ -21,7 +21,7 @@ from labctl.evaluation.any_recipe import AnyRecipe, any_of
 from labctl.evaluation.datasets.load import local_file
 from labctl.evaluation.recipe import EvaluationRecipe
 from labctl.evaluation.serving.recipe import LoadTestRecipe
-from labctl.files import cached_sha256
+from labctl.file_hashes import cached_sha256
 from labctl.records.run import NightPart
 from labctl.runs.inputs.prepare import recipe_files
 from labctl.runs.inputs.servers import find_server_program

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from labctl.checked import did_you_mean, listed
 from labctl.config.lab import Board, LabFile
 from labctl.config.types import parse_size
 from labctl.errors import ConfigError
+from labctl.suggestions import did_you_mean, listed
 
 _CONDITION = re.compile(r"([\w-]+)\s*(!=|>=|<=|=|>|<)\s*([^\s,=<>!]+)")
 _COMPARE: Mapping[str, Callable[[int, int], bool]] = {

@@ -20,7 +20,8 @@ from urllib.parse import urlsplit
 
 from labctl.config.lab import LabFile
 from labctl.errors import ConfigError, HostError, IntegrityError, ToolMissing
-from labctl.files import appearing, host_reads, sha256_file
+from labctl.file_hashes import sha256_file
+from labctl.files import appearing, host_reads
 from labctl.units import size as size_text
 
 TOKEN_VARIABLE = "LABCTL_STORE_TOKEN"  # noqa: S105 - the name of a variable

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 from labctl.board.store import StoredObject
-from labctl.checked import listed
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe
 from labctl.errors import BoardBusy, ConfigError, JobError, LabctlError, LeaseLost
@@ -46,6 +45,7 @@ from labctl.state.health import (
     untrusted_use,
 )
 from labctl.state.state import LabState, lab_state
+from labctl.suggestions import listed
 from labctl.transport.base import Transport
 
 FOLDER = "untrusted"
@@ -128,7 +128,7 @@ def run_untrusted(request: RunRequest, connect: Connect, observer: Observer) -> 
     use = inspection_of(request.job, request.attempt)
     if not look_if_due(request.lab, board, connect, observer, use):
         lab_state(request.lab).health.get(board.name).require_work()
-    look = _Look(request.lab, board, connect, observer, use)
+    look = _Inspection(request.lab, board, connect, observer, use)
 
     def require_real(facts: BoardFacts) -> None:
         if facts.execution is not Execution.BOARD:
@@ -172,12 +172,12 @@ def look_if_due(
     health = healths.get(board.name)
     healths.refuse_untrusted_use(health)
     if health.awaits_look:
-        _Look(lab, board, connect, observer, use).look()
+        _Inspection(lab, board, connect, observer, use).look()
     return health.awaits_look
 
 
 @dataclass
-class _Look:
+class _Inspection:
     """Inspection of a board after an untrusted recipe; the board's health shows its result."""
 
     lab: LabFile

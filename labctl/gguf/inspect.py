@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from labctl.errors import ConfigError, printable
-from labctl.files import cached_sha256, open_whole
+from labctl.file_hashes import cached_sha256
+from labctl.files import open_whole
 from labctl.gguf.header import Header, Skipped, Tensor, Value, read_beginning, read_header
 from labctl.progress import BytesDone
 from labctl.records.trial import ModelIdentity, TensorMix

@@ -16,7 +16,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa, utils
 
 from labctl.errors import ConfigError
-from labctl.files import host_reads, locked, state_dir, write_atomic
+from labctl.files import host_reads, write_atomic
+from labctl.folders import state_dir
+from labctl.locks import locked
 
 _KEY_BITS = 3072
 _PUBLIC_EXPONENT = 65537

@@ -5,7 +5,8 @@ from hashlib import sha256
 from pathlib import Path
 
 from labctl.config.models import DerivedModel
-from labctl.files import cache_dir, cached_sha256
+from labctl.file_hashes import cached_sha256
+from labctl.folders import cache_dir
 from labctl.records.trial import ModelIdentity
 
 

@@ -5,12 +5,14 @@ from pathlib import Path
 
 import yaml
 
-from labctl.checked import NAME_RULE, is_name, unknown
 from labctl.config.models import CATALOGUE_FILE, Catalogue, ModelSource, load_catalogue
 from labctl.config.yaml.document import parse
 from labctl.config.yaml.edit import CHANGED_TEXT, add_entry, change_file, remove_entry
 from labctl.errors import ConfigError
-from labctl.files import locked, state_dir
+from labctl.folders import state_dir
+from labctl.locks import locked
+from labctl.suggestions import unknown
+from labctl.text_types import NAME_RULE, is_name
 
 _HEAD = """\
 # The models of this lab. Recipes name one as `models: {q8: {lab: NAME}}`.

@@ -7,8 +7,10 @@ from pathlib import Path
 
 from labctl.config.models import DerivedModel
 from labctl.errors import ConfigError, HostError, LabctlError, ProgramFailed, tells_full_disk
-from labctl.files import cache_dir, has_inodes, locked, publish, scratch
+from labctl.files import has_inodes, publish, scratch
+from labctl.folders import cache_dir
 from labctl.gguf.inspect import inspect
+from labctl.locks import locked
 from labctl.models.cache import Derivation, ModelFile
 from labctl.models.quantizer import FindQuantizer
 from labctl.process import Completed, run_streaming

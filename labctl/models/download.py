@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from labctl.errors import ConfigError, HostError, IntegrityError
-from labctl.files import cache_dir, host_writes, locked, publish
+from labctl.files import host_writes, publish
+from labctl.folders import cache_dir
 from labctl.http import Unreachable, media_type, not_the_file, pieces, request, without_login
+from labctl.locks import locked
 from labctl.models.cache import cached
 from labctl.progress import Progress
 from labctl.retry import RETRY_SECONDS, retry_infra

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from labctl.config.models import CATALOGUE_FILE, ModelSource
 from labctl.errors import ConfigError, HostError
-from labctl.files import is_hash_remembered
+from labctl.file_hashes import is_hash_remembered
 from labctl.gguf.header import GoesOn
 from labctl.gguf.inspect import identify, identify_beginning, inspect, is_gguf
 from labctl.http import Unreachable

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urljoin, urlsplit
 
-from labctl.checked import did_you_mean
 from labctl.config.models import HubModel
 from labctl.errors import ConfigError, HostError
 from labctl.http import Unreachable, request
@@ -21,6 +20,7 @@ from labctl.models.download import fetch_file, refuse
 from labctl.models.hub_files import LOOK_UP_SECONDS, hub_site, modelscope_files, refuse_offline
 from labctl.progress import Progress
 from labctl.retry import retry_infra
+from labctl.suggestions import did_you_mean
 
 _MOST_RENAMES = 5
 _SIZE = re.compile(r"[0-9]{1,18}")

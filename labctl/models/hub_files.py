@@ -15,12 +15,12 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from labctl.checked import listed
 from labctl.config.printed import read_json
 from labctl.errors import ConfigError, HostError
 from labctl.http import Unreachable, media_type, read_body, request, without_login
 from labctl.models.download import refuse
 from labctl.retry import retry_infra
+from labctl.suggestions import listed
 
 if TYPE_CHECKING:
     import httpx

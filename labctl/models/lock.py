@@ -19,7 +19,10 @@ from labctl.config.models import HubModel, ModelSource, PypiModel, load_catalogu
 from labctl.config.types import Line, Sha256
 from labctl.config.yaml.document import StrictModel, load
 from labctl.errors import ConfigError
-from labctl.files import host_reads, locked, sha256_file, state_dir, write_named
+from labctl.file_hashes import sha256_file
+from labctl.files import host_reads, write_named
+from labctl.folders import state_dir
+from labctl.locks import locked
 from labctl.models.cache import Derivation, cached
 from labctl.progress import Progress, silent
 

@@ -13,7 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from labctl.errors import ConfigError, HostError, ProgramFailed
-from labctl.files import cached_sha256, publish, scratch, sha256_file, write_atomic
+from labctl.file_hashes import cached_sha256, sha256_file
+from labctl.files import publish, scratch, write_atomic
 from labctl.models.cache import ModelFile
 from labctl.models.quantizer import Quantizer
 from labctl.process import run_streaming

@@ -10,7 +10,10 @@ from labctl import pip
 from labctl.archives import entries, open_zip, unpacking
 from labctl.config.models import PypiModel
 from labctl.errors import ConfigError, HostError, LabctlError
-from labctl.files import HASH_BLOCK_BYTES, cache_dir, host_writes, locked, publish, scratch
+from labctl.file_hashes import HASH_BLOCK_BYTES
+from labctl.files import host_writes, publish, scratch
+from labctl.folders import cache_dir
+from labctl.locks import locked
 from labctl.models.cache import cached
 from labctl.process import Completed, run_streaming
 from labctl.progress import Progress

@@ -4,7 +4,6 @@ import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from labctl.checked import unknown
 from labctl.config.models import DerivedModel, HubModel, ModelSource, load_catalogue
 from labctl.errors import ConfigError
 from labctl.gguf.inspect import identify, identify_file, inspect, is_gguf
@@ -16,6 +15,7 @@ from labctl.models.lock import LockedModel, ModelsLock, hub_reference, reference
 from labctl.models.quantizer import FindQuantizer
 from labctl.progress import Progress, silent
 from labctl.records.trial import ModelIdentity
+from labctl.suggestions import unknown
 
 
 def resolve(

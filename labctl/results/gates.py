@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from labctl.checked import did_you_mean, listed
 from labctl.config.recipe import Gate, Recipe
 from labctl.config.recipe_parts import Scalar
 from labctl.figures.trials import FIGURES, TrialFigure
@@ -10,6 +9,7 @@ from labctl.records.board import Execution
 from labctl.records.run import GateRecord, RunRecord
 from labctl.records.trial import TrialRecord
 from labctl.results.summary import ESTIMATE, VariantSummary
+from labctl.suggestions import did_you_mean, listed
 from labctl.units import digits
 
 

@@ -22,7 +22,7 @@ from labctl.board.job import JobState
 from labctl.board.meter import Meter
 from labctl.build.source import run_git
 from labctl.errors import BoardRebooted, InfraError, SurvivingProcess
-from labctl.files import work_trees
+from labctl.folders import work_trees
 from labctl.records.board import BoardFacts
 from labctl.records.run import ArtifactIdentity, NightPart, PlanRecord, RunRecord
 from labctl.records.trial import TrialLimit

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from labctl.checked import LONGEST_LINE
 from labctl.errors import ConfigError
 from labctl.state.events import add_row, clock, last_rows
 from labctl.state.tables import as_json, short_line
+from labctl.text_types import LONGEST_LINE
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

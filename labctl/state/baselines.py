@@ -6,12 +6,13 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from labctl.checked import LAST_GOOD, LONGEST_LINE, unknown
 from labctl.database.questions import select
 from labctl.errors import ConfigError
 from labctl.state import sql
 from labctl.state.events import this_user
 from labctl.state.tables import read, short_line
+from labctl.suggestions import unknown
+from labctl.text_types import LAST_GOOD, LONGEST_LINE
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from labctl.database.questions import select
-from labctl.files import user_name
 from labctl.state import sql
 from labctl.state.tables import MOST_WHOLE, as_json, read, short_line
+from labctl.user import user_name
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

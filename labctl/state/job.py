@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from labctl.database.questions import select
 from labctl.errors import Blame, BoardBusy, ConfigError
-from labctl.files import user_name
 from labctl.state import sql
 from labctl.state.dealing import deal
 from labctl.state.job_parts import boards_of, contents_of, store_boards, store_content
 from labctl.state.tables import COLUMNS, checked, read, short_line, stored_names
 from labctl.state.uses import Runner, UseKind
 from labctl.state.waiting import Waiting
+from labctl.user import user_name
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from labctl.checked import LONGEST_USE_SECONDS, SHORTEST_USE_SECONDS
 from labctl.database.questions import select
 from labctl.errors import BoardBusy, ConfigError
 from labctl.state import sql
@@ -18,6 +17,7 @@ from labctl.state.events import clock
 from labctl.state.job import Job, damaged_jobs
 from labctl.state.quotas import check_reserved
 from labctl.state.tables import COLUMNS, read, short_line
+from labctl.text_types import LONGEST_USE_SECONDS, SHORTEST_USE_SECONDS
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

@@ -13,9 +13,9 @@ from datetime import datetime
 from functools import lru_cache, partial
 from typing import Any
 
-from labctl.checked import LONGEST_LINE
 from labctl.errors import ConfigError, printable_line
 from labctl.state.uses import RUNNERS, USE_KINDS
+from labctl.text_types import LONGEST_LINE
 
 #: Largest JSON: the request of a job, with its recipe.
 _MOST_JSON = 4_000_000

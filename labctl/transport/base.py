@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from labctl.transport.file_transfer import BoardHash, FileTransfer
     from labctl.transport.linked import Stream
 
-from labctl.checked import split_endpoint
+from labctl.text_types import split_endpoint
 
 #: Takes output as it arrives.
 Write = Callable[[bytes], object]

@@ -11,11 +11,11 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from labctl.checked import Endpoint, HdcKey, HostPath, InLab, is_on_loopback, split_endpoint
 from labctl.config.transport import TransportConfig
 from labctl.errors import AccessDenied, CommandTimeout, HostError, LinkError, NotAuthorised
 from labctl.hdc.host import link as hdc
 from labctl.hdc.host.link import HostLink
+from labctl.text_types import Endpoint, HdcKey, HostPath, InLab, is_on_loopback, split_endpoint
 from labctl.transport.base import (
     CommandResult,
     Forwarded,

@@ -13,12 +13,13 @@ from typing import Any
 
 from labctl import interrupts
 from labctl.errors import ConfigError, HostError, HostTimeout
-from labctl.files import host_writes, locked
+from labctl.files import host_writes
 from labctl.hdc.daemon.authorisation import Authorisation
 from labctl.hdc.daemon.board import Board
 from labctl.hdc.daemon.daemon import Daemon
 from labctl.hdc.daemon.limits import allow_boards
 from labctl.hdc.daemon.version_profile import Version
+from labctl.locks import locked
 from labctl.virtual.control import ControlSocket
 from labctl.virtual.effects_log import EffectsLog
 from labctl.virtual.fault_injector import FaultInjector

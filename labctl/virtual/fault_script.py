@@ -19,9 +19,9 @@ from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import ConfigDict, Field, TypeAdapter, field_validator, model_validator
 
-from labctl.checked import listed
 from labctl.config.types import Duration, Size
 from labctl.config.yaml.document import StrictModel, load, refuse
+from labctl.suggestions import listed
 
 Kind = Literal[
     "handshake", "shell", "interactive", "send", "receive", "forward", "reverse", "reboot"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from labctl import shipped
+from labctl import package_data
 from labctl.cli.root import run_cli
 from labctl.config.init_files import devices_yaml
 from labctl.config.lab import lab_model
@@ -116,8 +116,8 @@ def _asks(path: Path) -> bool:
 
 
 SHIPPED = [
-    *((path, "recipe") for path in sorted(shipped.RECIPES.glob("*.yaml")) if not _asks(path)),
-    *((path, "target") for path in sorted(shipped.TOOLCHAINS.glob("*/target.yaml"))),
+    *((path, "recipe") for path in sorted(package_data.RECIPES.glob("*.yaml")) if not _asks(path)),
+    *((path, "target") for path in sorted(package_data.TOOLCHAINS.glob("*/target.yaml"))),
 ]
 
 
@@ -138,8 +138,8 @@ def test_the_first_devices_yaml_fits_its_schema() -> None:
     assert valid(devices_yaml(found), "devices")
 
 
-RECIPE = (shipped.RECIPES / "q8_q2_latency.yaml").read_text()
-COMMAND = (shipped.RECIPES / "command_json_lines.yaml").read_text()
+RECIPE = (package_data.RECIPES / "q8_q2_latency.yaml").read_text()
+COMMAND = (package_data.RECIPES / "command_json_lines.yaml").read_text()
 DEVICES = devices_yaml()
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from labctl.package_data import DOCS
 from labctl.report.figure_list import figure_list
-from labctl.shipped import DOCS
 
 HERE = Path(__file__)
 #: Declares the figure in a process of its own, as a line of labctl/figures/trials.py would.

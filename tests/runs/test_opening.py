@@ -10,7 +10,7 @@ import agent_builds
 import pytest
 from wrapped_transport import WrappedTransport
 
-from labctl import files
+from labctl import file_hashes
 from labctl.config.lab import Board, LabFile, find_lab
 from labctl.config.recipe import Recipe
 from labctl.errors import BoardBusy, BoardNoSpace
@@ -98,7 +98,7 @@ class Asked:
 
 @pytest.fixture
 def asked(tmp_path: Path, private_state: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
-    monkeypatch.setattr(files, "_SETTLED_NS", 0)
+    monkeypatch.setattr(file_hashes, "_SETTLED_NS", 0)
     monkeypatch.chdir(tmp_path)
     return Asked(tmp_path)
 

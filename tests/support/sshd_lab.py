@@ -22,7 +22,7 @@ from labctl.build.remote import SshBuilder
 from labctl.build.source import Folder
 from labctl.build.workspace import Program, Workspace, WorkspaceInputs
 from labctl.config.lab import find_lab
-from labctl.shipped import TOOLCHAINS
+from labctl.package_data import TOOLCHAINS
 from labctl.transport.registry import TRANSPORTS
 
 #: This machine's own kind: what is built starts here.

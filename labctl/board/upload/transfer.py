@@ -22,7 +22,9 @@ from labctl.errors import (
     LeaseLost,
     ProtocolError,
 )
-from labctl.files import host_writes, locked, state_dir
+from labctl.files import host_writes
+from labctl.folders import state_dir
+from labctl.locks import locked
 from labctl.progress import BytesDone
 from labctl.retry import RETRY_SECONDS, retry_infra, wait_until
 from labctl.transport.base import CommandResult, Transport, board_error, remote_words

@@ -7,7 +7,7 @@ from pathlib import Path
 from labctl.build.container.answers import ASK_SECONDS, LABEL, questions_dir
 from labctl.build.container.engine import Engine, find_engine
 from labctl.errors import ToolMissing
-from labctl.files import cache_dir
+from labctl.folders import cache_dir
 from labctl.removal import remove_tree, status_if_there
 
 _KEY = LABEL.partition("=")[0]

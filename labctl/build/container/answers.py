@@ -10,7 +10,8 @@ from labctl import process
 from labctl.build.container.engine import Engine
 from labctl.build.container.run import Containers
 from labctl.errors import HostError, ToolMissing
-from labctl.files import cache_dir, write_atomic
+from labctl.files import write_atomic
+from labctl.folders import cache_dir
 
 #: The first start of an image can be slow: some storage drivers copy all of it.
 ASK_SECONDS = 180.0

@@ -20,7 +20,8 @@ from labctl.build.toolchain import Needs, Toolchain, kit_toolchain
 from labctl.build.workspace import Builder, Folders, Program, Workspace, WorkspaceInputs
 from labctl.config.target import Target
 from labctl.errors import CompileError, ConfigError, HostError, ToolMissing
-from labctl.files import cache_dir, host_writes, open_whole
+from labctl.files import host_writes, open_whole
+from labctl.folders import cache_dir
 from labctl.removal import remove_tree
 from labctl.units import size
 

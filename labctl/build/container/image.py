@@ -17,7 +17,9 @@ from labctl.build.progress import BuildProgress, OnProgress, Step
 from labctl.build.spec import SHARED
 from labctl.config.target import toolchain_folders
 from labctl.errors import ConfigError, HostError, HostTimeout, tells_full_disk
-from labctl.files import cache_dir, host_writes, locked
+from labctl.files import host_writes
+from labctl.folders import cache_dir
+from labctl.locks import locked
 
 FILE_NAME = "Containerfile"
 #: Names the base image, instead of the Containerfile's ``ARG BASE=``.

@@ -34,7 +34,8 @@ from labctl.errors import (
     ProgramTimeout,
     ToolMissing,
 )
-from labctl.files import host_writes, locked
+from labctl.files import host_writes
+from labctl.locks import locked
 from labctl.process import Completed
 from labctl.removal import remove_tree
 from labctl.units import size

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from labctl.build.source import source_files
-from labctl.files import cache_dir, host_writes, sha256_file, write_atomic
+from labctl.file_hashes import sha256_file
+from labctl.files import host_writes, write_atomic
+from labctl.folders import cache_dir
 
 #: Low: compression must be faster than the network.
 COMPRESSION = 3

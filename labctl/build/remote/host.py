@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias
 
-from labctl.checked import split_endpoint
 from labctl.config.lab import BuildHost
 from labctl.errors import CommandTimeout, HostError, HostTimeout, LinkError, tells_full_disk
+from labctl.text_types import split_endpoint
 from labctl.transport.ssh.link import SshLink
 from labctl.transport.ssh.login import Login, log_in
 from labctl.transport.ssh.program import Answer, Take, call

@@ -5,7 +5,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from labctl.checked import unknown
 from labctl.compare.equal_latency.joining import Joined, join
 from labctl.compare.equal_latency.matching import (
     RESAMPLES,
@@ -19,6 +18,7 @@ from labctl.compare.equal_latency.sources import find_sources
 from labctl.compare.equal_latency.words import sentence
 from labctl.config.references import Reference, known_references
 from labctl.errors import ConfigError
+from labctl.suggestions import unknown
 
 #: Token limits of the experiment's small model that its text states.
 _EXPERIMENT_GRID = (100, 200, 300)

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
-from labctl.checked import unknown
 from labctl.compare.equal_latency.answers import AnswerSet, answer_set, common_questions
 from labctl.compare.equal_latency.conditions import (
     BOARD,
@@ -30,6 +29,7 @@ from labctl.evaluation.accuracy import Accuracy
 from labctl.records.board import Execution
 from labctl.records.evaluation import EndpointRecord, EvaluationRecord
 from labctl.records.trial import ModelIdentity, TrialRecord, TrialState
+from labctl.suggestions import unknown
 
 _DIGITS = 12
 

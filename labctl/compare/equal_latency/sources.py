@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from labctl.checked import unknown
 from labctl.compare.equal_latency.timing import has_token_time
 from labctl.errors import ConfigError
 from labctl.evaluation.accuracy import AccuracyTable
@@ -17,6 +16,7 @@ from labctl.records.run import RunRecord
 from labctl.records.trial import TrialRecord
 from labctl.runs.record.directory import RunDirectory, run_directories
 from labctl.runs.record.lookup import find_run
+from labctl.suggestions import unknown
 
 #: ``RUN:VARIANT``: one variant of a timing run.
 _VARIANT = re.compile(r"(?P<run>.+):(?P<variant>[^:]+)")

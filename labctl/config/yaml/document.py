@@ -18,13 +18,13 @@ from typing import Any, NoReturn, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import PydanticCustomError
 
-from labctl.checked import listed
 from labctl.config.types import InterruptibleModel
 from labctl.config.yaml import loader as yamltext
 from labctl.config.yaml import messages as wording
 from labctl.config.yaml.loader import Path, Value
 from labctl.errors import ConfigError
-from labctl.files import settled_stamp
+from labctl.file_hashes import settled_stamp
+from labctl.suggestions import listed
 
 MOST_BYTES = 1_000_000
 MOST_PROBLEMS = 20

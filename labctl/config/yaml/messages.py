@@ -9,8 +9,8 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
-from labctl.checked import did_you_mean, listed
 from labctl.config.yaml.loader import Path
+from labctl.suggestions import did_you_mean, listed
 
 Schema = dict[str, Any]
 

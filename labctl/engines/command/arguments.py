@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from labctl.checked import is_name
+from labctl.text_types import is_name
 
 MODEL, PROMPT = "model", "prompt"
 _FILE = "file:"

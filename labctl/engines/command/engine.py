@@ -7,7 +7,6 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import AfterValidator, Field, JsonValue, StrictBool, create_model
 from typing_extensions import override
 
-from labctl.checked import listed
 from labctl.engines.base import (
     Engine,
     EngineKeys,
@@ -39,6 +38,7 @@ from labctl.errors import ConfigError, LabctlError, ProgramFailed
 from labctl.records.board import BoardFacts
 from labctl.records.timing import TimingRecord
 from labctl.records.trial import Check, JobStatus, ModelIdentity
+from labctl.suggestions import listed
 
 _SHOWN_BYTES = 2000
 #: Parameters whose name is their role.

@@ -4,7 +4,6 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from labctl.checked import listed
 from labctl.config.types import Argument
 from labctl.config.yaml.document import refuse
 from labctl.config.yaml.loader import Path
@@ -12,6 +11,7 @@ from labctl.engines.base import EngineKeys, ProgramSource
 from labctl.engines.command.arguments import MODEL, PROMPT, placeholders
 from labctl.engines.command.numbers import FIELDS, UNITS
 from labctl.engines.command.schema import Reader, Success, TokenStream
+from labctl.suggestions import listed
 
 
 def _with_placeholders(arguments: tuple[str, ...]) -> tuple[str, ...]:

@@ -16,7 +16,6 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from labctl.checked import listed
 from labctl.engines.base import Inputs, RawOutput, Tool
 from labctl.engines.llama_cpp.parameters import (
     LlamaCppParameters,
@@ -26,6 +25,7 @@ from labctl.engines.llama_cpp.parameters import (
 from labctl.engines.outcome import diagnose_outcome
 from labctl.errors import ConfigError, IntegrityError, LabctlError, ProgramFailed
 from labctl.records.trial import JobStatus
+from labctl.suggestions import listed
 
 #: Names of version profiles: sets of flags.
 NEW, CLASSIC = "new", "classic"

@@ -13,17 +13,20 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from urllib.parse import quote
 
-from labctl.checked import did_you_mean
 from labctl.config.printed import read_json
 from labctl.errors import ConfigError, HostError, IntegrityError
 from labctl.evaluation.datasets.source import HubDataset
-from labctl.files import cache_dir, locked, sha256_file, write_atomic
+from labctl.file_hashes import sha256_file
+from labctl.files import write_atomic
+from labctl.folders import cache_dir
 from labctl.http import Unreachable, not_the_file, read_body, request
+from labctl.locks import locked
 from labctl.models.download import refuse
 from labctl.models.hub import head
 from labctl.models.hub_files import ListedFile, hub_site, list_dataset_files, refuse_offline
 from labctl.progress import Progress
 from labctl.retry import RETRY_SECONDS, retry_infra
+from labctl.suggestions import did_you_mean
 from labctl.units import size
 
 MOST_BYTES = 500_000_000

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from labctl import shipped
+from labctl import package_data
 from labctl.errors import ConfigError
 from labctl.evaluation.datasets.rows import Rows, read_rows
 from labctl.evaluation.datasets.source import DatasetSource, HubDataset
@@ -89,7 +89,7 @@ def _rows(
 
 def local_file(file: str, root: Path) -> Path:
     """Return the lab's file, or the one shipped with labctl."""
-    own, from_labctl = root / file, shipped.RECIPES.parent / file
+    own, from_labctl = root / file, package_data.RECIPES.parent / file
     if not own.exists() and Path(file).parts[:1] == ("recipes",) and from_labctl.exists():
         return from_labctl
     return own

@@ -9,12 +9,13 @@ from decimal import Decimal
 from pathlib import Path
 from typing import NoReturn
 
-from labctl.checked import did_you_mean
 from labctl.config.printed import NUMBER
 from labctl.errors import ConfigError
 from labctl.evaluation.datasets.source import DatasetSource
 from labctl.evaluation.question import Question
-from labctl.files import host_reads, sha256_file
+from labctl.file_hashes import sha256_file
+from labctl.files import host_reads
+from labctl.suggestions import did_you_mean
 
 #: Limits for the input, since a data set is not trusted.
 MOST_LINE_BYTES = 1_000_000

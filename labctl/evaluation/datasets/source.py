@@ -6,10 +6,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
-from labctl.checked import HostPath, Word
 from labctl.config.models import is_repository
 from labctl.config.types import Line, Name, Sha256
 from labctl.config.yaml.document import StrictModel, refuse
+from labctl.text_types import HostPath, Word
 
 #: Reading of an answer: ``gsm8k``: a derivation that ends with ``#### N``; ``plain``: the answer
 #: alone; ``choice``: the index (from 0) or the letter of one of several choices.

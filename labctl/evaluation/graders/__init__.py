@@ -28,7 +28,7 @@ def grader_class(name: str) -> type[Grader]:
     Raises ConfigError for an unknown name, or if the grader's library is missing.
     """
     if name not in GRADERS:
-        from labctl.checked import did_you_mean
+        from labctl.suggestions import did_you_mean
 
         raise ConfigError(
             f"there is no grader {name!r}{did_you_mean(name, GRADERS)}",

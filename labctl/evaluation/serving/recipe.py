@@ -8,7 +8,6 @@ from typing import Annotated, Self
 
 from pydantic import BeforeValidator, Field, JsonValue, model_validator
 
-from labctl.checked import did_you_mean, listed, unknown
 from labctl.config.recipe_parts import check_bounds
 from labctl.config.types import Duration, Line, RunTime
 from labctl.config.yaml.document import StrictModel, refuse
@@ -19,6 +18,7 @@ from labctl.evaluation.recipe_parts import EndpointSource, ServedRecipe
 from labctl.evaluation.serving.figures import FIGURES, OF_THE_TEST
 from labctl.evaluation.serving.generator import MOST_OUTSTANDING
 from labctl.records.serving import Arrivals, LatencyLimits, LengthRange
+from labctl.suggestions import did_you_mean, listed, unknown
 
 #: Name of the server in records.
 ENDPOINT = "endpoint"

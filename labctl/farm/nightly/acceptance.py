@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 
-from labctl.checked import unknown
 from labctl.compare.words import percent
 from labctl.config.lab import LabFile
 from labctl.errors import ConfigError
@@ -17,6 +16,7 @@ from labctl.records.night import (
 )
 from labctl.state.accepted import Accepted
 from labctl.state.state import lab_state
+from labctl.suggestions import unknown
 
 
 def accept_slowdown(lab: LabFile, plan: str, row: str, reason: str | None) -> list[Accepted]:

@@ -5,10 +5,11 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from labctl.checked import HostPath, Word, listed, unknown
 from labctl.compare.figures import FIGURES
 from labctl.config.types import Duration, Line, Name, Share
 from labctl.config.yaml.document import Document, StrictModel, refuse
+from labctl.suggestions import listed, unknown
+from labctl.text_types import HostPath, Word
 
 _KINDS = ("version", "folder", "git", "baseline")
 

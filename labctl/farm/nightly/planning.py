@@ -10,7 +10,6 @@ from pathlib import Path
 from statistics import median
 from uuid import uuid4
 
-from labctl.checked import unknown
 from labctl.compare.series import series_of
 from labctl.config.lab import LabFile
 from labctl.config.recipe import Recipe, find_recipe
@@ -39,6 +38,7 @@ from labctl.runs.record.repository import RunRepository
 from labctl.state.state import lab_state
 from labctl.stats.scatter import Scatter
 from labctl.stats.steps import noise
+from labctl.suggestions import unknown
 
 #: Minimum nights of a series to estimate its noise.
 _LEAST_NIGHTS = 6

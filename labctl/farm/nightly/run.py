@@ -45,7 +45,8 @@ from labctl.farm.nightly.sources import Sources, sources_of
 from labctl.farm.nightly.standing import standing_alarms, with_past
 from labctl.farm.nightly.state import NightState
 from labctl.farm.worker import Worker
-from labctl.files import locked, write_atomic
+from labctl.files import write_atomic
+from labctl.locks import locked
 from labctl.records.night import CommitSearch, NightRecord, NightResult
 from labctl.results.gates import leave_open
 from labctl.transport.base import Transport

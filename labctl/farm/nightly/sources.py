@@ -15,7 +15,6 @@ from labctl.build.plan import KEY_DIGITS, BuildRequest
 from labctl.build.source import run_git
 from labctl.build.source_git import fetching_git, is_shallow, local_repository, shallow_error
 from labctl.build.spec import GitSource
-from labctl.checked import listed
 from labctl.config.lab import LabFile
 from labctl.config.recipe import Recipe
 from labctl.errors import ConfigError, HostError, LabctlError
@@ -25,10 +24,12 @@ from labctl.farm.nightly.executor import GOOD, HEAD, Built
 from labctl.farm.nightly.last_good import baseline_name
 from labctl.farm.nightly.plan_file import NightBuild, NightPlan, NightSource
 from labctl.farm.nightly.planning import Planned
-from labctl.files import cache_dir, locked
+from labctl.folders import cache_dir
+from labctl.locks import locked
 from labctl.runs.inputs.programs import needed_program
 from labctl.runs.record.lookup import find_run
 from labctl.state.state import lab_state
+from labctl.suggestions import listed
 
 _GIT_SECONDS = 600.0
 _COMMIT = re.compile(r"[0-9a-f]{40}")

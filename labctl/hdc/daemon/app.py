@@ -22,8 +22,8 @@ from labctl.hdc.daemon.board import Board
 from labctl.hdc.daemon.sending import split_words
 from labctl.hdc.daemon.shell import readable
 from labctl.hdc.daemon.task import Dialogue, Link, Task
+from labctl.hdc.lz4_chunks import decompress_chunk
 from labctl.hdc.messages import FILE_FEATURES, EchoLevel, TransferConfig, TransferPayload
-from labctl.hdc.transfer import decompress_chunk
 from labctl.hdc.wire import Command
 
 _FOLDER = Path("data/local/tmp")

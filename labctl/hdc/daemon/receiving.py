@@ -13,6 +13,7 @@ from labctl.hdc.daemon.async_files import WRITE, DiskFile, cannot_open, in_threa
 from labctl.hdc.daemon.board import Board
 from labctl.hdc.daemon.paths import as_typed, on_disk
 from labctl.hdc.daemon.task import Dialogue, Link
+from labctl.hdc.lz4_chunks import decompress_chunk
 from labctl.hdc.messages import (
     FILE_FEATURES,
     EchoLevel,
@@ -20,7 +21,7 @@ from labctl.hdc.messages import (
     TransferConfig,
     TransferPayload,
 )
-from labctl.hdc.transfer import Placing, decompress_chunk, make_parents
+from labctl.hdc.remote_paths import Placing, make_parents
 from labctl.hdc.wire import Command
 
 #: Sent by 3.1.0e if it cannot take a block; the host counts down from there.

@@ -21,6 +21,7 @@ from labctl.hdc.daemon.board import Board
 from labctl.hdc.daemon.paths import as_typed, on_disk
 from labctl.hdc.daemon.shell import readable
 from labctl.hdc.daemon.task import Dialogue, Link
+from labctl.hdc.lz4_chunks import LZ4, STORED, compress_chunk
 from labctl.hdc.messages import (
     LARGE_CHUNK_BYTES,
     SMALL_CHUNK_BYTES,
@@ -29,7 +30,7 @@ from labctl.hdc.messages import (
     TransferConfig,
     TransferPayload,
 )
-from labctl.hdc.transfer import LZ4, STORED, compress_chunk, is_directory
+from labctl.hdc.remote_paths import is_directory
 from labctl.hdc.wire import Command
 
 #: An unclosed quote extends to the end.

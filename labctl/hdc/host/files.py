@@ -15,6 +15,7 @@ from labctl.hdc.host.link import (
     raise_echo,
     refuse,
 )
+from labctl.hdc.lz4_chunks import LZ4, STORED, compress_chunk, decompress_chunk
 from labctl.hdc.messages import (
     FILE_FEATURES,
     LARGE_CHUNK_BYTES,
@@ -22,7 +23,6 @@ from labctl.hdc.messages import (
     TransferConfig,
     TransferPayload,
 )
-from labctl.hdc.transfer import LZ4, STORED, compress_chunk, decompress_chunk
 from labctl.hdc.wire import Command
 
 OnChunk = Callable[[memoryview], object]

@@ -26,7 +26,7 @@ from labctl.hdc.wire import Command, Packet, PacketDecoder, encode_packet
 
 if TYPE_CHECKING:
     from labctl.hdc.keys import HostKey
-    from labctl.hdc.server_client.way import Connection
+    from labctl.hdc.server_client.tunnel import Connection
 
 #: Version that this host reports: it behaves like the official server of that version.
 HOST_VERSION = "Ver: 3.2.0c"

@@ -86,7 +86,7 @@ def _check(server: HdcServer, wanted: Rule, timeout: float) -> None:
         raise ConfigError(f"not a port of a board: {there}", hint="name the port")
     if server.is_here is None:
         server.version(timeout=timeout)
-    if not server.is_here and server.way is None:
+    if not server.is_here and server.tunnel is None:
         raise elsewhere(server)
 
 
@@ -162,7 +162,7 @@ def _verify(server: HdcServer, rule: Rule, timeout: float) -> None:
     seconds = min(_ENDING_SECONDS, timeout)
     if not wait_until(listed, timeout=seconds, interval=_INTERVAL_SECONDS):
         raise ProtocolError(f"{server.label} confirms {rule.listen}, but does not list it")
-    if not rule.is_reverse and server.way is None and not _listens_here(rule):
+    if not rule.is_reverse and server.tunnel is None and not _listens_here(rule):
         raise elsewhere(server)
 
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from labctl import interrupts
 from labctl.errors import CommandTimeout, DeviceLost, ProtocolError
 from labctl.hdc.messages import Buffer
-from labctl.hdc.server_client.way import WayLost
+from labctl.hdc.server_client.tunnel import TunnelLost
 from labctl.hdc.wire import MAX_DATA_BYTES
 
 if TYPE_CHECKING:
-    from labctl.hdc.server_client.way import Connection
+    from labctl.hdc.server_client.tunnel import Connection
 
 _LENGTH = struct.Struct(">I")
 
@@ -105,7 +105,7 @@ class Frames:
             ) from None
         except OSError as error:
             lost = self._lost(error.strerror or str(error))
-            raise (lost.of_host() if isinstance(error, WayLost) else lost) from error
+            raise (lost.of_host() if isinstance(error, TunnelLost) else lost) from error
         self._filled += count
         if count == 0 and (self._filled or not self._in_head):
             raise self._lost("the hdc server ended in the middle of a frame")

@@ -23,7 +23,7 @@ from labctl.errors import (
 from labctl.hdc.server_client.connect_key import address_of, is_tcp_key
 from labctl.hdc.server_client.frames import Frames
 from labctl.hdc.server_client.server import HdcServer, Target
-from labctl.hdc.server_client.way import Way
+from labctl.hdc.server_client.tunnel import Tunnel
 from labctl.retry import wait_until
 
 #: Maximum number of boards of a server, in any state.
@@ -138,8 +138,8 @@ class _Reaching:
         host, port = address_of(self._key)
         seconds = min(self._timeouts.probe, self._left() / 2)
         try:
-            if self._server.way is not None:
-                return self._handshakes_through(self._server.way, host, port, seconds)
+            if self._server.tunnel is not None:
+                return self._handshakes_through(self._server.tunnel, host, port, seconds)
             with Session.connect(host, port, timeout=seconds) as session:
                 return any(shell(session, "echo alive", timeout=seconds))
         except NotAuthorised:  # hdcd itself works
@@ -148,7 +148,7 @@ class _Reaching:
             return False
 
     @staticmethod
-    def _handshakes_through(way: Way, host: str, port: int, seconds: float) -> bool:
+    def _handshakes_through(tunnel: Tunnel, host: str, port: int, seconds: float) -> bool:
         """Do the handshake with the board from the server's host: only it may reach the board.
 
         Raises LinkError, NotAuthorised.
@@ -158,7 +158,7 @@ class _Reaching:
         from labctl.hdc.wire import PacketDecoder
 
         deadline = time.monotonic() + seconds
-        with closing(way.connect(host, port, timeout=seconds)) as sock:
+        with closing(tunnel.connect(host, port, timeout=seconds)) as sock:
             Handshake(
                 sock,
                 PacketDecoder(),

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from labctl.errors import CommandTimeout, DeviceLost, LinkError, LinkRefused, ProtocolError
 from labctl.hdc.server_client.frames import Frames
-from labctl.hdc.server_client.way import Connection, Way
+from labctl.hdc.server_client.tunnel import Connection, Tunnel
 from labctl.hdc.tcp import dial
 
 _BANNER = b"OHOS HDC"
@@ -70,22 +70,22 @@ class HdcServer:
     does not answer a request that needs no board.
 
     ``is_here`` is True if the server's address is on this host, None before the first answer. A
-    server behind another program's tunnel also seems to be here. ``way`` is a tunnel made by
+    server behind another program's tunnel also seems to be here. ``tunnel`` is a tunnel made by
     labctl; ``host`` and ``port`` are then an address as seen from the tunnel's host.
     """
 
-    def __init__(self, host: str, port: int, way: Way | None = None):
+    def __init__(self, host: str, port: int, tunnel: Tunnel | None = None):
         self.host = host
         self.port = port
-        self.way = way
-        where = f"{host}:{port}" if way is None else f"port {port} of {way.name}"
+        self.tunnel = tunnel
+        where = f"{host}:{port}" if tunnel is None else f"port {port} of {tunnel.name}"
         self.label = f"the hdc server at {where}"
-        self.is_here: bool | None = None if way is None else False
+        self.is_here: bool | None = None if tunnel is None else False
 
     def close(self) -> None:
         """Close the tunnel to the server, if there is one. Idempotent."""
-        if self.way is not None:
-            self.way.close()
+        if self.tunnel is not None:
+            self.tunnel.close()
 
     def version(self, *, timeout: float) -> str:
         """Return the server's version, ``Ver: 3.2.0c``: the cheapest proof that a server runs.
@@ -236,7 +236,7 @@ class HdcServer:
         return handshake
 
     def _connect(self, timeout: float) -> Connection:
-        if self.way is None:
+        if self.tunnel is None:
             with _of_host():
                 sock = dial(
                     self.host, self.port, timeout=timeout, peer="hdc server", hint=_NOT_RUNNING_HINT
@@ -244,7 +244,7 @@ class HdcServer:
             self.is_here = _is_on_this_host(sock)
             return sock
         try:
-            return self.way.connect(self.host, self.port, timeout=timeout)
+            return self.tunnel.connect(self.host, self.port, timeout=timeout)
         except LinkRefused as error:
             raise LinkRefused(
                 f"no hdc server answers: {error.message}",

@@ -12,7 +12,7 @@ from labctl.hdc.server_client.channel import ChannelKind, ServerChannel
 from labctl.hdc.server_client.connect_key import check_key
 from labctl.hdc.server_client.reaching import reach
 from labctl.hdc.server_client.server import HdcServer, Rule
-from labctl.hdc.server_client.way import Connection
+from labctl.hdc.server_client.tunnel import Connection
 from labctl.hdc.wire import Command
 
 #: Commands answered by messages, without output.
@@ -53,8 +53,8 @@ class ServerSession:
     @property
     def failure(self) -> LinkError | None:
         """The reason for the end of the session; None if no reason is known."""
-        way = self._server.way
-        return self._failure or (None if way is None else way.failure)
+        tunnel = self._server.tunnel
+        return self._failure or (None if tunnel is None else tunnel.failure)
 
     @property
     def can_compress(self) -> bool:
@@ -103,10 +103,13 @@ class ServerSession:
     @contextmanager
     def connect_port(self, port: int, *, timeout: float) -> Iterator[Connection]:
         """See :class:`HostLink`: the server listens on its host, only for this connection."""
-        wanted, way = Rule(self._key, "tcp:0", f"tcp:{port}", is_reverse=False), self._server.way
+        wanted, tunnel = (
+            Rule(self._key, "tcp:0", f"tcp:{port}", is_reverse=False),
+            self._server.tunnel,
+        )
         with self._forwarded(wanted, timeout) as rule:
-            if way is not None:
-                with closing(way.connect("127.0.0.1", rule.port, timeout=timeout)) as channel:
+            if tunnel is not None:
+                with closing(tunnel.connect("127.0.0.1", rule.port, timeout=timeout)) as channel:
                     yield channel
                 return
             try:
@@ -133,7 +136,7 @@ class ServerSession:
         return self._forwarded(Rule(self._key, listen, connect, is_reverse=True), timeout)
 
     def _require_here(self) -> None:
-        if self._server.way is not None:
+        if self._server.tunnel is not None:
             from labctl.hdc.server_client.forwarding import elsewhere
 
             raise elsewhere(self._server)

@@ -4,12 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from labctl.board.facts import probe, virtual_workdir
-from labctl.checked import is_name, is_on_loopback, listed, plain_name
 from labctl.config.lab import WORKDIR, Board, Lab, LabFile
 from labctl.config.target import DEFAULT_TARGET, Target, load_target, load_targets
 from labctl.errors import ConfigError
 from labctl.files import write_atomic
 from labctl.records.board import BoardFacts, Execution
+from labctl.suggestions import listed
+from labctl.text_types import is_name, is_on_loopback, plain_name
 from labctl.transport.base import OpenOptions
 from labctl.transport.hdc import HdcTcpConfig
 

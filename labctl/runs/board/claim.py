@@ -23,7 +23,9 @@ from labctl.board.store import BoardStore
 from labctl.config.lab import Board, LabFile
 from labctl.deploy.plan import agents_in
 from labctl.errors import BoardBusy, HostTimeout, InfraError
-from labctl.files import locked, state_dir, write_atomic
+from labctl.files import write_atomic
+from labctl.folders import state_dir
+from labctl.locks import locked
 from labctl.records.board import BoardFacts
 from labctl.runs.board.lab_lease import BoardUse, LabLease, hardware_of, lab_lease
 from labctl.runs.board.own_tokens import is_own_token, new_own_token

@@ -9,7 +9,9 @@ import secrets
 from pathlib import Path
 
 from labctl.errors import HostError
-from labctl.files import locked, state_dir, write_atomic
+from labctl.files import write_atomic
+from labctl.folders import state_dir
+from labctl.locks import locked
 
 _NONCE_DIGITS = 16
 #: Hexadecimal digits of the secret, and of an HMAC with SHA-256.

@@ -7,14 +7,15 @@ from typing import Any
 
 import yaml
 
-from labctl import shipped
-from labctl.checked import LONGEST_NAME, did_you_mean, plain_name
+from labctl import package_data
 from labctl.config.models import load_catalogue
 from labctl.config.yaml.document import Document
 from labctl.config.yaml.loader import Value, plain_value
 from labctl.errors import ConfigError
 from labctl.files import host_reads
 from labctl.models.references import find_reference
+from labctl.suggestions import did_you_mean
+from labctl.text_types import LONGEST_NAME, plain_name
 
 BASE = "q8_latency.yaml"
 _NAME = "bench"
@@ -52,7 +53,7 @@ def bench_document(entries: Entries, target: str) -> Document:
 
     Several models become variants of one run.
     """
-    document = Document.read(shipped.RECIPES / BASE)
+    document = Document.read(package_data.RECIPES / BASE)
     changes: dict[str, Value] = {
         "name": _NAME,
         "description": f"Time per token of {len(entries)} model{'s' * (len(entries) > 1)}",

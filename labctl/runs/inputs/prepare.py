@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, JsonValue, ValidationError
 
 from labctl.build.artifact import Artifact
-from labctl.checked import listed, unknown
 from labctl.config.lab import Board
 from labctl.config.recipe import Recipe, load_recipe
 from labctl.config.references import known_references
@@ -32,6 +31,7 @@ from labctl.models.resolve import resolve
 from labctl.progress import Progress
 from labctl.results.gates import metric_problems
 from labctl.runs.inputs.programs import find_or_name_program, find_program
+from labctl.suggestions import listed, unknown
 from labctl.units import size
 
 if TYPE_CHECKING:

@@ -18,7 +18,6 @@ from labctl.build.artifact import (
 )
 from labctl.build.plan import BuildRequest, other_source
 from labctl.build.spec import find_spec
-from labctl.checked import listed
 from labctl.config.models import ModelSource
 from labctl.config.recipe import Recipe
 from labctl.config.target import Target, load_target
@@ -31,6 +30,7 @@ from labctl.models.quantizer import PRODUCT as QUANTIZER_PRODUCT
 from labctl.models.quantizer import TOOL as QUANTIZER
 from labctl.models.quantizer import find_quantizer
 from labctl.records.run import ArtifactIdentity
+from labctl.suggestions import listed
 
 
 @dataclass(frozen=True)

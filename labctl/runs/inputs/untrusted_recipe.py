@@ -13,7 +13,6 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from labctl.build.untrusted import stand_apart
-from labctl.checked import listed
 from labctl.config.lab import Board
 from labctl.config.models import ModelSource
 from labctl.config.recipe import Recipe
@@ -22,6 +21,7 @@ from labctl.config.yaml.loader import Path as DocumentPath
 from labctl.engines.base import ProgramSource
 from labctl.engines.registry import OWN_ENGINES, is_own
 from labctl.errors import ConfigError
+from labctl.suggestions import listed
 from labctl.units import size
 
 #: Keys that are harmless on this host with any value.

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
 from labctl.errors import ConfigError
-from labctl.files import locked, write_atomic
+from labctl.files import write_atomic
+from labctl.locks import locked
 from labctl.records.run import Annotations
 from labctl.runs.record.directory import ANNOTATIONS, RunDirectory
 

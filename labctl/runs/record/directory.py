@@ -26,16 +26,8 @@ from itertools import chain
 from pathlib import Path
 
 from labctl.errors import BoardBusy, BoardNoSpace, BoardPermission, ConfigError
-from labctl.files import (
-    append_line,
-    host_reads,
-    host_writes,
-    is_locked,
-    locked,
-    scratch,
-    sync_directory,
-    write_atomic,
-)
+from labctl.files import append_line, host_reads, host_writes, scratch, sync_directory, write_atomic
+from labctl.locks import is_locked, locked
 from labctl.records.base import NumberedRecord
 from labctl.records.evaluation import EvaluationRecord
 from labctl.records.run import Annotations, Origin, PlanRecord, RunEnd, RunRecord

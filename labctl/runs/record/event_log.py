@@ -13,7 +13,7 @@ from typing import BinaryIO, Self
 from pydantic_core import PydanticSerializationError
 
 from labctl import interrupts
-from labctl.files import is_locked
+from labctl.locks import is_locked
 from labctl.records.base import NewerRecord
 from labctl.records.events import Answers, AnyEvent, Deploy, Fetch, Progress, read_event
 

@@ -13,10 +13,12 @@ from typing import Generic, TypeVar
 
 from labctl.board.lease import Lease
 from labctl.errors import ConfigError, HostError, LabctlError, LinkError
-from labctl.files import append_line, user_home, user_name, write_atomic
+from labctl.files import append_line, write_atomic
+from labctl.folders import user_home
 from labctl.records.base import FileRecord, read_record
 from labctl.records.run import JournalEntry
 from labctl.records.trial import Failure
+from labctl.user import user_name
 
 E = TypeVar("E", bound=FileRecord)
 

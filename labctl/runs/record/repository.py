@@ -22,10 +22,11 @@ from labctl.database.base import (
 )
 from labctl.database.sqlite import SqliteDatabase
 from labctl.errors import LabctlError
-from labctl.files import host_reads, host_writes, locked, write_atomic
+from labctl.files import host_reads, host_writes, write_atomic
 from labctl.index.filters import Filter
 from labctl.index.index import Index, IndexedRun, IndexedTrial, Stamps
 from labctl.index.rows import VERSION, ProbeRow, RunRow
+from labctl.locks import locked
 from labctl.runs.record.directory import (
     RunDirectory,
 )

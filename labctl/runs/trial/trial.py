@@ -38,7 +38,7 @@ from labctl.runs.trial.energy import Metering
 
 
 @dataclass
-class Found:
+class PartialTrial:
     """Known part of a trial: after a failure, the facts before it stay."""
 
     argv: tuple[str, ...] = ()
@@ -64,7 +64,7 @@ def run_trial(
     returns the record, and the error that made it a failure, if any; the caller raises errors other
     than the job's. An interruption stops the job on the board and is raised.
     """
-    found, started, began = Found(), datetime.now(UTC), time.monotonic()
+    found, started, began = PartialTrial(), datetime.now(UTC), time.monotonic()
     error: Exception | None = None
     try:
         _measure(context, trial, attempt, found)
@@ -78,14 +78,14 @@ def skipped_trial(
     context: RunContext, trial: PlannedTrial, attempt: Attempt, reason: str
 ) -> TrialRecord:
     """Return the record of a planned trial that did not run."""
-    return _record(context, trial, attempt, Found(), datetime.now(UTC), reason=reason)
+    return _record(context, trial, attempt, PartialTrial(), datetime.now(UTC), reason=reason)
 
 
 def _measure(
     context: RunContext,
     trial: PlannedTrial,
     attempt: Attempt,
-    found: Found,
+    found: PartialTrial,
 ) -> None:
     prepared, engine = context.prepared, context.prepared.engine
     folder = context.directory.trial_path(trial.number, trial.slug)
@@ -130,7 +130,7 @@ def _on_board(
     context: RunContext,
     trial: PlannedTrial,
     attempt: Attempt,
-    found: Found,
+    found: PartialTrial,
     parameters: EngineParameters,
 ) -> tuple[JobStatus, Metering]:
     held, recipe = context.held, context.prepared.recipe
@@ -182,7 +182,7 @@ def _on_board(
 def _run_job(
     context: RunContext,
     attempt: Attempt,
-    found: Found,
+    found: PartialTrial,
     spec: JobSpec,
     parameters: EngineParameters,
 ) -> JobStatus:
@@ -215,7 +215,7 @@ def _record(
     context: RunContext,
     trial: PlannedTrial,
     attempt: Attempt,
-    found: Found,
+    found: PartialTrial,
     started: datetime,
     *,
     error: Exception | None = None,

@@ -16,9 +16,11 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from labctl.errors import HostError, HostTimeout, LinkError
-from labctl.files import host_writes, locked, state_dir, write_atomic
+from labctl.files import host_writes, write_atomic
+from labctl.folders import state_dir
 from labctl.hdc.server_client.connect_key import is_tcp_key
 from labctl.hdc.server_client.server import HdcServer
+from labctl.locks import locked
 from labctl.transport.hdc_server.process import (
     LOOPBACK,
     PID_FILE,

@@ -95,7 +95,8 @@ def _private() -> "PrivateServer":
 
 
 def _run_shared(server: HdcServer, timeout: float) -> None:
-    from labctl.files import locked, state_dir
+    from labctl.folders import state_dir
+    from labctl.locks import locked
     from labctl.transport.hdc_server.process import Restarting, start_server
 
     folder = state_dir() / "hdc"

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from labctl.checked import HostName, HostPath, InLab, SshHop, Word, split_hop
 from labctl.config.transport import TransportConfig
 from labctl.errors import ToolMissing
+from labctl.text_types import HostName, HostPath, InLab, SshHop, Word, split_hop
 from labctl.transport.base import OpenOptions, rules
 
 if TYPE_CHECKING:  # a command without ssh must not wait for this import

@@ -11,7 +11,7 @@ from paramiko.ssh_exception import SSHException
 
 from labctl.errors import LinkError
 from labctl.hdc.messages import Buffer
-from labctl.hdc.server_client.way import WayLost
+from labctl.hdc.server_client.tunnel import TunnelLost
 from labctl.transport.ssh.link import SshLink
 
 #: Maximum bytes that a channel takes at once; more would be copied uselessly.
@@ -86,7 +86,7 @@ class TunnelSocket:
         """Return the next bytes; empty at the end. Raises OSError, also TimeoutError."""
         data = self._channel.recv(count)
         if not data and not self._channel.eof_received:
-            raise WayLost("the ssh connection to its host has ended")
+            raise TunnelLost("the ssh connection to its host has ended")
         return data
 
     def recv_into(self, room: memoryview, /) -> int:
@@ -103,8 +103,8 @@ class TunnelSocket:
 
 @contextmanager
 def _lost() -> Iterator[None]:
-    """Raise WayLost (an OSError) for paramiko's errors of a lost connection."""
+    """Raise TunnelLost (an OSError) for paramiko's errors of a lost connection."""
     try:
         yield
     except (SSHException, EOFError) as error:
-        raise WayLost(f"the ssh connection to its host is lost: {error}") from error
+        raise TunnelLost(f"the ssh connection to its host is lost: {error}") from error

@@ -8,7 +8,7 @@ from labctl.hdc.host.link import PortConnection
 from labctl.hdc.messages import Buffer
 
 
-class WayLost(ConnectionResetError):
+class TunnelLost(ConnectionResetError):
     """A tunnel broke under a connection; neither the server nor the board ended it."""
 
 
@@ -31,7 +31,7 @@ class Connection(PortConnection, Protocol):
         """Release the connection. Idempotent."""
 
 
-class Way(Protocol):
+class Tunnel(Protocol):
     """A tunnel to the host of a server."""
 
     @property

@@ -7,7 +7,7 @@ is made without it (a transport that the command line names) does not wait for i
 import ipaddress
 import os
 import re
-from collections.abc import Callable, Iterable, MutableMapping
+from collections.abc import Callable, MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -57,33 +57,6 @@ def plain_name(text: str) -> str:
     in one.
     """
     return re.sub(r"[^a-z0-9_-]+", "-", text.lower()).strip("-_")[:LONGEST_NAME].rstrip("-_")
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """``" (did you mean 'x'?)"`` for the nearest known name, or nothing when none is near."""
-    import difflib  # not at start-up: only a mistake needs it
-
-    names = {name.casefold(): name for name in known}
-    near = difflib.get_close_matches(word.casefold(), names, n=1, cutoff=0.6)
-    return f" (did you mean '{names[near[0]]}'?)" if near else ""
-
-
-def listed(words: Iterable[str], *, joiner: str = "or") -> str:
-    """Join words: ``"a, b or c"``."""
-    *head, last = list(words)
-    return f"{', '.join(head)} {joiner} {last}" if head else last
-
-
-def unknown(kind: str, word: str, known: Iterable[str], *, where: str = "") -> str:
-    """Return ``"no board 'rk2' (did you mean 'rk1'?)"``, with all known words if none is near.
-
-    ``where`` follows the word: ``" in models.yaml"``.
-    """
-    names = sorted(known)
-    near = did_you_mean(word, names)
-    if names and not near:
-        near = f"; known: {', '.join(names)}"
-    return f"no {kind} {word!r}{where}{near}"
 
 
 #: The key of a validation's context that holds the lab's folder.
