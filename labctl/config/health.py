@@ -30,17 +30,17 @@ class HealthChecks(StrictModel):
     jobs: Annotated[int, Field(ge=1, le=100_000)] = 50
     """Most jobs of users between two of them."""
     slower: Share = Field(0.05, json_schema_extra={"default": "5%"})
-    """Memory, storage or arithmetic that is slower than before by less is not called sick."""
+    """Smallest slowdown of memory, storage or arithmetic that counts as sick."""
     history: Annotated[int, Field(ge=LEAST_HISTORY, le=100)] = 8
-    """Least number of earlier good checks that a verdict on speed needs."""
+    """Number of earlier good checks needed for a verdict on speed."""
     cooling: _Interval = Field(900.0, json_schema_extra={"default": "15m"})
     """Time after which a board that was hot is checked again."""
     models: tuple[HostPath, ...] = ()
-    """Small GGUF files for the rate of the arithmetic; without one, memory and storage alone are
+    """Small GGUF files for the rate of the arithmetic; without any, only memory and storage are
     measured."""
     recipe: Line | None = None
     """Recipe that each check runs after the probe: `health_check` is shipped. By default none; the
     `health_check` of a target.yaml wins."""
     host_window: _Interval = Field(600.0, json_schema_extra={"default": "10m"})
-    """Time within which the loss of half of a host's boards (two at least) is the host's fault: no
-    board loses its health then."""
+    """If half of a host's boards (at least two) are lost within this time, the fault is the host's,
+    and the boards keep their health."""

@@ -79,8 +79,8 @@ class Board(StrictModel):
     """Words that select boards."""
     host: Name | None = None
     """Name of the lab host that the board is attached to: its `labctl worker` runs the board's
-    jobs. By default any host that reaches the board: a failed
-    contact from another is no attempt."""
+    jobs. By default any host that reaches the board: a failed contact from another host does not
+    count as an attempt."""
     limits: Limits = Limits()
     """Limits of what the board receives."""
     shares: tuple[Name, ...] = ()
@@ -90,8 +90,8 @@ class Board(StrictModel):
     switches: Switches = Switches()
     """Ways to bring the board back when it fails."""
     untrusted: bool = False
-    """True if recipes and programs that nobody vouches for may run on it, as those of a pull
-    request; its numbers never serve as a baseline."""
+    """True if unreviewed recipes and programs may run on it, for example from a pull request; its
+    numbers never serve as a baseline."""
     description: Line | None = None
     """Description for people: location of the board, special properties."""
 
@@ -155,7 +155,7 @@ class Lab(StrictModel):
     lab: Name | None = None
     """Name of the lab in leases and reports; by default the name of its folder."""
     default_board: Name | None = None
-    """Board of commands that name none."""
+    """Board for commands that do not name a board."""
     database: DatabaseUrl | None = Field(default=None, repr=False)
     """URL of a PostgreSQL for the index and the lab's state, postgresql://USER@HOST/DATABASE; needs
     `lab`. The environment variable LABCTL_DATABASE wins. By default files in the lab's folder."""
@@ -164,8 +164,8 @@ class Lab(StrictModel):
     s3://BUCKET/PREFIX, or https://HOST/PATH. Keys come from the environment. By default each host
     keeps its own."""
     shared_limits: dict[Name, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
-    """Number of jobs that may use a thing at once that boards share, such as a USB bus or this
-    host's CPU, by a name that boards and plans of batches refer to."""
+    """Number of jobs that may use a shared thing at once, such as a USB bus or this host's CPU.
+    Boards and plans of batches refer to its name."""
     boards: dict[Name, Board]
     """The boards, by name."""
     build_hosts: dict[Name, BuildHost] = Field(default_factory=dict)
@@ -177,7 +177,7 @@ class Lab(StrictModel):
     health: HealthChecks = HealthChecks()
     """Health checks of the boards."""
     quotas: dict[Word, Quota] = Field(default_factory=dict)
-    """The most that one user may have of the boards, by the user's name; `default`: each other."""
+    """Limits on a user's use of the boards, by the user's name; `default`: every other user."""
 
     def model_post_init(self, _context: Any, /) -> None:
         """Give each board its name."""

@@ -106,7 +106,7 @@ class HttpMeter(_Meter):
     kind: Literal["http"]
     """Kind of the meter."""
     address: LocalAddress
-    """Address of the GET request, in this network, the host by number. Proxies are not used,
+    """Address of the GET request; its host is an IP address in this network. Proxies are not used,
     redirections not followed."""
     field: Line
     """Path of the number in the JSON of its answer: `apower`, `StatusSNS.ENERGY.Power`,

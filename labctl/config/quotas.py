@@ -14,6 +14,6 @@ class Quota(StrictModel):
     """Limits for one user of the lab."""
 
     boards: Annotated[int, Field(ge=1)] | None = None
-    """Boards at once, in use, held or reserved; by default all."""
+    """Most boards in use, held or reserved at the same time; by default all."""
     hours: Annotated[float, Field(gt=0)] | None = None
-    """Hours of use in the last 24 hours, summed over the boards; by default all."""
+    """Most hours of use in the last 24 hours, summed over the boards; by default no limit."""

@@ -112,8 +112,8 @@ class Precision(StrictModel):
     confidence_interval: Annotated[float, Field(gt=0, lt=1)]
     """Half of the interval's width over the mean: 0.02 is plus or minus 2 %."""
     level: Annotated[float, Field(ge=0.5, lt=1)] = 0.95
-    """Confidence level of Student's interval over the repeats, widened because it also ends
-    them."""
+    """Confidence level of Student's interval over the repeats; widened because the interval also
+    ends the repeats."""
     max_repeats: int = Field(default=30, ge=3, le=1000)
     """Largest number of repeats of a variant; the smallest is `repeats` (at least 4), unless this
     is less."""
@@ -133,7 +133,7 @@ class Gate(StrictModel):
     """Largest allowed value."""
     against: Line | None = None
     """Instead of min and max: a baseline, or `last-good` for the newest runs of this recipe on this
-    board that passed. The gate is missed by what is slower."""
+    board that passed. A slower result misses the gate."""
     tolerance: Share | None = None
     """With `against`: loss of speed that is allowed; by default `practical` of `comparison`."""
     where: dict[str, Scalar] = Field(default_factory=dict)
@@ -206,7 +206,7 @@ class Recipe(WrittenRecipe):
     """CPUs and priority of the program."""
     sampling_interval: Interval | None = None
     """Interval at which the agent samples temperatures, frequencies, CPU time, memory and storage;
-    `none`: no samples, and none of the results that need them. By default 1s."""
+    `none`: no samples, and no results that need samples. By default 1s."""
     max_time: RunTime
     """Longest time of the run. Where the predicted time exceeds it, first warm-ups are left out,
     then repeats, then tokens down to `min_tokens`; a run that still does not fit is refused."""

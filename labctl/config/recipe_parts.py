@@ -251,8 +251,8 @@ class Conditions(StrictModel):
     """Programs to stop (SIGSTOP) during the measurement, by name; they continue afterwards
     (SIGCONT)."""
     max_start_temperature: Annotated[float, Field(ge=0, le=150)] | None = None
-    """Highest temperature of any thermal zone when a trial starts, in degrees Celsius. A zone whose
-    value is not trusted is named, and the condition is not known to be met."""
+    """Highest temperature of any thermal zone when a trial starts, in degrees Celsius. If the value
+    of a zone is not trusted, the zone is named, and the condition counts as unknown."""
     max_load: Annotated[float, Field(gt=0, le=1024)] | None = None
     """Number of CPUs that other programs may keep busy when a trial starts, 0.1 for instance."""
     min_free_memory: Size | None = None

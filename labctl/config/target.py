@@ -64,8 +64,8 @@ class Expectations(StrictModel):
     dram_read_bytes_per_s: Annotated[float, Field(gt=0)] | None = None
     """Read speed of main memory with all cores, bytes per second."""
     system_memory_bytes: Annotated[int, Field(ge=0)] = 0
-    """Memory that the system of such a board uses itself, bytes; at most half of it is taken off
-    where only all of a board's memory is known."""
+    """Memory that the system of such a board uses itself, bytes. Subtracted if only a board's whole
+    memory is known, up to half of it."""
     source: Line
     """Source of these numbers."""
 
@@ -78,7 +78,7 @@ class Target(StrictModel):
     """A kind of machine that tools are built for."""
 
     name: Name
-    """The name of the target: that of its folder."""
+    """Name of the target, equal to the name of its folder."""
     description: Line
     """Short description of the machine."""
     triple: Word
@@ -94,11 +94,10 @@ class Target(StrictModel):
     features: tuple[Word, ...] = ()
     """Parts of the instruction set that its programs may use, by their names in /proc/cpuinfo."""
     compatible: tuple[Line, ...] = ()
-    """Names of its chip in device trees; a board that is named by its address is recognised by
-    them."""
+    """Names of its chip in device trees, to recognise a board that is given by its address."""
     cpu_parts: tuple[Word, ...] = ()
-    """Kinds of its CPU cores, as `CPU part` of /proc/cpuinfo; a board without a device tree is
-    recognised by them."""
+    """Kinds of its CPU cores, as `CPU part` of /proc/cpuinfo, to recognise a board without a device
+    tree."""
     cmake: dict[Word, bool | int | str] = Field(default_factory=dict)
     """CMake definitions that every product gets for this target."""
     emulator: Emulator | None = None

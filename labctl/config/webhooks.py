@@ -14,8 +14,8 @@ class Webhook(StrictModel):
     """A chat or a server to which events are reported."""
 
     form: Literal["feishu", "dingtalk", "slack", "standard"]
-    """Form of the message: that of a chat's robot, or `standard`: JSON, signed as
-    standardwebhooks.com says."""
+    """Form of the message: of a chat's robot, or `standard`: JSON, signed as standardwebhooks.com
+    says."""
     host: HostName
     """The only host that is contacted; redirections are not followed."""
     address: SecretPlace

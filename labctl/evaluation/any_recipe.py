@@ -1,4 +1,4 @@
-"""Recipes of any kind: read from files, with their needs.
+"""Read recipes of any kind from files, and list their needs.
 
 A recipe with an ``engine`` measures times, one with a ``dataset`` asks questions, one with an
 ``endpoint`` alone loads a server.
@@ -48,7 +48,7 @@ def read_served(
 
 
 def any_of(kind: Kind, resolved: Any) -> AnyRecipe:
-    """Return a recipe of a kind from its resolved form. Raises ValidationError."""
+    """Return a recipe of this kind from its resolved form. Raises ValidationError."""
     if kind == "load-test":
         from labctl.evaluation.serving.recipe import LoadTestRecipe
 

@@ -1,4 +1,4 @@
-"""Limits of generated tokens for each model: as written, or computed from a time per token."""
+"""Limits of generated tokens for each model, as written or computed from a time per token."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,9 +18,9 @@ from labctl.stats.describe import median
 class Limits:
     """Limits of all models, ascending, None (= no limit) last.
 
-    ``by_model`` is empty if all models have the same limits; otherwise limits at one position stand
-    for the same time, ``seconds``. ``run``: id of the timing run that measured ``token_seconds``;
-    ``notes`` say what makes its times doubtful.
+    ``by_model`` is empty if all models have the same limits; otherwise limits at the same position
+    mean the same time, ``seconds``. ``run``: id of the timing run that measured ``token_seconds``;
+    ``notes``: reasons to doubt its times.
     """
 
     all_tokens: tuple[int | None, ...]
@@ -123,7 +123,7 @@ def _measured(
 
 
 def _of_model(trials: Sequence[TrialRecord], model: ModelIdentity) -> list[TrialRecord]:
-    """Return a model's trials: by the hash of its file, or by its key if no hash is known."""
+    """Find a model's trials by the hash of its file, or by its key if no hash is known."""
     if model.sha256:
         return [trial for trial in trials if trial.model.sha256 == model.sha256]
     return [trial for trial in trials if trial.model.key == model.key]

@@ -1,6 +1,6 @@
 """Recipes of evaluations: their questions, models, prompts and budgets.
 
-A recipe with a ``dataset`` and no ``engine`` is one of these.
+A recipe with a ``dataset`` and without an ``engine`` is of this kind.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,13 +29,13 @@ from labctl.evaluation.recipe_parts import (
     WrittenBudgets,
 )
 
-#: A server that labctl starts may run as long as the evaluation; this limit ends one that is left
-#: running.
+#: A server that labctl starts may run as long as the evaluation; this limit ends a forgotten
+#: server.
 _LONGEST_SECONDS = 30 * 86400.0
 
 
 class EvaluationRecipe(ServedRecipe):
-    """One evaluation: the same questions to every model, with every prompt, within every budget."""
+    """One evaluation: the same questions for every model, with every prompt and budget."""
 
     kind = "evaluation"
 
@@ -172,7 +172,7 @@ class EvaluationRecipe(ServedRecipe):
 
     @property
     def questions(self) -> DatasetSource:
-        """Its data set."""
+        """Data set of the recipe."""
         return self.dataset
 
     @property
@@ -182,7 +182,7 @@ class EvaluationRecipe(ServedRecipe):
 
     @property
     def longest_seconds(self) -> float:
-        """The longest that its servers may run, in s."""
+        """Longest run time of its servers, in s."""
         if self.max_time is None:
             return _LONGEST_SECONDS
         return self.max_time + len(self.endpoints) * READY_SECONDS
@@ -193,7 +193,7 @@ class EvaluationRecipe(ServedRecipe):
         return self.model_copy(update={"endpoints": changed})
 
     def evaluated_models(self) -> list[str]:
-        """Return the keys of the models that an endpoint serves, in the order of `models`."""
+        """Return the keys of the models with an endpoint, in the order of `models`."""
         served = {endpoint.model for endpoint in self.endpoints.values()}
         return [key for key in self.models if key in served]
 
@@ -216,8 +216,8 @@ def load_evaluation(
 ) -> EvaluationRecipe:
     """Load the evaluation recipe in a file or a document, with ``key=value`` overrides applied.
 
-    ``lab_root``: the lab whose references it may name. Raises ConfigError with a line for each
-    problem.
+    ``lab_root``: folder of the lab whose references it may name. Raises ConfigError with a line for
+    each problem.
     """
     return EvaluationRecipe.read(
         source, set_values, check=lambda recipe: _outer_problems(recipe, lab_root)
@@ -227,7 +227,7 @@ def load_evaluation(
 def _outer_problems(
     recipe: EvaluationRecipe, lab_root: Path | None
 ) -> Iterable[tuple[DocumentPath, str]]:
-    """Name unknown graders and references."""
+    """Yield unknown graders and references."""
     from labctl.config.references import known_references
     from labctl.evaluation.graders import GRADERS
 

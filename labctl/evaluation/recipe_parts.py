@@ -24,7 +24,7 @@ from labctl.config.yaml.document import StrictModel, refuse
 from labctl.evaluation.datasets.source import DatasetSource
 
 UNLIMITED = "unlimited"
-#: Time (s) for a server to be ready: loading may read gigabytes from a slow card, and warm up.
+#: Time (s) for a server to be ready: it may read gigabytes from a slow card, and warm up.
 READY_SECONDS = 1800.0
 MOST_BUDGETS = 100
 
@@ -113,7 +113,7 @@ class Budgets(StrictModel):
 
     @property
     def is_timed(self) -> bool:
-        """True if the limits are times, and so differ between models."""
+        """True if the limits are times, so that models have different limits of tokens."""
         return self.seconds is not None or self.equal_to is not None
 
 
@@ -126,12 +126,12 @@ def _budgets(value: object) -> object:
     return value
 
 
-#: As written: a list of limits of tokens, or :class:`Budgets`.
+#: Budgets as written: a list of limits of tokens, or :class:`Budgets`.
 WrittenBudgets = Annotated[Budgets, BeforeValidator(_budgets)]
 
 
 class DeclaredModel(StrictModel):
-    """A model whose file is not on this host: a server has it."""
+    """A model whose file is not on this host, but at a server."""
 
     name: Line
     """Name of the model for people, with its quantization."""
@@ -221,7 +221,7 @@ class EndpointSource(StrictModel):
         return self
 
     def changed_on_board(self, changes: Mapping[str, str]) -> Self:
-        """Return a server that labctl starts on a board with these keys; another one as it is."""
+        """Return the server with these keys if labctl starts it on a board; otherwise unchanged."""
         return self.model_copy(update=changes) if self.start == "board" else self
 
 
@@ -234,7 +234,7 @@ class ServedRecipe(WrittenRecipe):
     @property
     @abstractmethod
     def questions(self) -> DatasetSource | None:
-        """Its data set, if any."""
+        """Data set of the recipe, or None."""
 
     @property
     @abstractmethod
@@ -251,7 +251,7 @@ class ServedRecipe(WrittenRecipe):
         """Return the recipe with these keys of the servers that it starts on a board."""
 
     def on_board(self, board: str) -> Self:
-        """Return the recipe with the servers that it starts on a board on this one."""
+        """Return the recipe with this board for all servers that it starts on a board."""
         return self.changed_on_board(board=board)
 
     def measured_models(self) -> list[str]:

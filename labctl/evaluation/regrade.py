@@ -1,4 +1,4 @@
-"""Grade the kept answers of an evaluation again, without any server, also by other graders."""
+"""Grade the stored answers of an evaluation again, without a server, also by other graders."""
 
 from collections.abc import Sequence
 
@@ -17,11 +17,11 @@ from labctl.runs.record.directory import RunDirectory
 
 
 def grade_again(run: RunDirectory, graders: Sequence[str], progress: Progress) -> int:
-    """Grade all answers by some graders, beside the existing grades; return their number.
+    """Grade all answers by some graders, keep other grades; return the number of their grades.
 
-    Texts that a grader's present version has judged are not judged again; grades of its older
-    versions are replaced. The gates of a finished run are judged again. Raises ConfigError if
-    nothing can be graded, or the run is in progress; HostError.
+    Texts judged by a grader's current version are not judged again; grades of its older versions
+    are replaced. The gates of a finished run are judged again. Raises ConfigError if nothing can be
+    graded, or the run is in progress; HostError.
     """
     if not run.is_evaluation:
         raise ConfigError(

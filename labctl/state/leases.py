@@ -499,16 +499,17 @@ def leases_kept(connection: "Connection") -> Iterator[None]:
     from labctl.state.sql_tables import UNTYPED
     from labctl.state.statements import END_LEASES
 
-    known = sql.rows(connection, select(_NAMES, _TABLE))
+    known = sql.asker(connection)(select(_NAMES, _TABLE), {})
     yield
     connection.execute(END_LEASES)
     for row in known:
-        lease = _lease(tuple(row.values()))
+        lease = _lease(row)
         restored = find(sql.asker(connection), lease.board)
         if restored is None or lease.damaged or restored.epoch <= lease.epoch:
             # As it is: a damaged one keeps its board.
-            sql.delete(connection, _TABLE, {"board": row["board"]})
-            connection.execute(UNTYPED[_TABLE].insert(), row)
+            values = dict(zip(_NAMES, row, strict=True))
+            sql.delete(connection, _TABLE, {"board": values["board"]})
+            connection.execute(UNTYPED[_TABLE].insert(), values)
 
 
 def end(

@@ -86,14 +86,6 @@ def rows_of(
     return found
 
 
-def rows(
-    connection: "Connection", question: str, values: Mapping[str, object] | None = None
-) -> "list[dict[str, Any]]":
-    """Return the rows of a question, each with column names."""
-    found = connection.execute(_read(question), values or {})
-    return [dict(row) for row in found.mappings()]
-
-
 def insert(connection: "Connection", table: str, *rows: Mapping[str, Any]) -> None:
     """Store new rows, which have the same columns. Raises ConfigError."""
     for row in rows:

@@ -1,7 +1,7 @@
 """``/metrics`` in Prometheus' text format, version 0.0.4.
 
-Labels are bounded: boards of devices.yaml, and fixed words. No name of a person, run or recipe is
-one: each would be a series for ever.
+Labels are bounded: boards of devices.yaml, and fixed words. Names of people, runs or recipes are
+not labels: each would create a permanent series.
 """
 
 import time
@@ -33,7 +33,7 @@ def metrics(request: Request) -> Response:
 
 @dataclass(frozen=True)
 class _Metrics(Collector):
-    """The metrics of a dashboard when they are asked for."""
+    """The metrics of a dashboard at the time of a request."""
 
     dashboard: Dashboard
 

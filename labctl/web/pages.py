@@ -64,14 +64,14 @@ def board(request: Request, name: str) -> Response:
 
 @router.get("/queue")
 def queue(request: Request) -> Response:
-    """Show the queue, and the jobs that ended last."""
+    """Show the queue, and the last ended jobs."""
     jobs = dashboard_of(request).view.state.jobs.list(ended=_ENDED_JOBS)
     return page(request, "queue", topics="queue", jobs=jobs)
 
 
 @router.get("/runs")
 def runs(request: Request) -> Response:
-    """Show the runs that meet the filters of the query."""
+    """Show the runs that match the filters of the query."""
     query = list(request.query_params.multi_items())
     problem, count, number = None, 0, 1
     found: list[IndexedRun] = []

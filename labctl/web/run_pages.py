@@ -1,4 +1,4 @@
-"""One run: its facts, its report in a frame of its own, its log as it grows."""
+"""One run: its facts, its report in a separate frame, its growing log."""
 
 import asyncio
 import json
@@ -75,7 +75,7 @@ def log(request: Request, name: str) -> Response:
 
 @router.get("/runs/{name}/log/stream")
 async def stream(request: Request, name: str, skip: int = 0) -> Response:
-    """Send the lines of a log as they come, after the first ``skip`` ones."""
+    """Send the lines of a log as they come, after the first ``skip`` lines."""
     directory = await asyncio.to_thread(_directory, request, name)
     watcher = dashboard_of(request).watcher
     return EventStream(watcher, _streamed(request, directory, max(0, skip)))
@@ -119,7 +119,7 @@ def _directory(request: Request, name: str) -> RunDirectory:
 
 @lru_cache(maxsize=_KEPT_REPORTS)
 def _report(path: Path, _stamp: str, code: Code) -> str:
-    """Return a report; it is kept until the run changes. Raises LabctlError."""
+    """Return a report, cached until the run changes. Raises LabctlError."""
     from labctl.report.page.files import make_report
     from labctl.report.page.html import html
     from labctl.report.page.language import Language

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 from agent_fences import native_fence
 from stored import publish
+from wrapped_transport import WrappedTransport
 
 from labctl.board.store import STAT, BoardStore, StoredObject
 from labctl.board.upload.client import ChunkedFile
 from labctl.board.upload.transfer import PREFIX, DeliveryOptions, pushing
 from labctl.errors import BoardError, ConfigError, DeviceLost, InfraError, IntegrityError
 from labctl.transport.base import TransferOptions, Transport, remote_words
-from labctl.transport.testing import WrappedTransport
 
 pytestmark = pytest.mark.usefixtures("private_state")
 

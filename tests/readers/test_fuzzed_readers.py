@@ -156,7 +156,7 @@ def _questions(path: Path) -> None:
 def _progress(path: Path) -> None:
     found = last_object(path.read_text(errors="replace"))
     if found is not None:
-        JobProgress.model_validate(found)
+        JobProgress.model_validate(found, extra="ignore")
 
 
 PROGRESS = json.dumps(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import agent_builds
 import pytest
+from wrapped_transport import WrappedTransport
 
 from labctl import files
 from labctl.config.lab import Board, LabFile, find_lab
@@ -22,7 +23,6 @@ from labctl.state.events import this_user
 from labctl.state.state import lab_state
 from labctl.transport.base import CommandResult, Transport
 from labctl.transport.registry import TRANSPORTS
-from labctl.transport.testing import WrappedTransport
 
 METRIC = {"metric": "tokens_per_second", "unit": "tokens_per_s"}
 

@@ -1,4 +1,4 @@
-"""Choice of the questions that are asked, and of the worked examples before them."""
+"""Choose the questions to ask, and the worked examples before them."""
 
 from pathlib import Path
 
@@ -96,7 +96,7 @@ def local_file(file: str, root: Path) -> Path:
 
 
 def _distinct(rows: Rows, shown: str) -> tuple[list[Question], list[str]]:
-    """Return each question once. Raises ConfigError if one has two answers."""
+    """Return each question once. Raises ConfigError if a question has two answers."""
     first: dict[tuple[str, tuple[str, ...]], tuple[Question, int]] = {}
     repeated: list[int] = []
     for question, line in zip(rows.questions, rows.lines, strict=True):

@@ -119,7 +119,7 @@ class DatasetSource(_FileOrHub):
     def _fields_of_its_format(self) -> Self:
         fields = type(self).model_fields
         for key in ("choices", "labels"):
-            # Records contain the defaults too.
+            # Records contain the defaults, too.
             if self.format != "choice" and getattr(self, key) != fields[key].default:
                 raise refuse("goes with format: choice", key)
         if self.format == "gsm8k" and self.solution is not None:
@@ -128,7 +128,7 @@ class DatasetSource(_FileOrHub):
 
     @property
     def label(self) -> str:
-        """Return the data set's name: as given, or of its repository or file."""
+        """Return the data set's name: as given, else the name of its repository or file."""
         if self.name is not None:
             return self.name
         if self.hub is not None:

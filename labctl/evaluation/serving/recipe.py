@@ -1,6 +1,6 @@
 """Recipes of load tests: their server, requests and loads.
 
-A recipe with an ``endpoint``, and neither ``engine`` nor ``dataset``, is one of these.
+A recipe with an ``endpoint`` and without ``engine`` and ``dataset`` is of this kind.
 """
 
 from collections.abc import Iterable, Mapping
@@ -45,7 +45,7 @@ class Lengths(StrictModel):
 
     @property
     def range(self) -> LengthRange:
-        """The lengths in the form of records."""
+        """Lengths in the form of records."""
         return LengthRange(low=self.min, high=self.max)
 
 
@@ -222,21 +222,21 @@ class LoadTestRecipe(ServedRecipe):
 
     @property
     def questions(self) -> DatasetSource | None:
-        """Its data set; None: made-up texts."""
+        """Data set of the recipe; None: made-up texts."""
         return self.workload.dataset
 
     @property
     def servers(self) -> Mapping[str, EndpointSource]:
-        """Its server, by name."""
+        """The server, by name."""
         return {ENDPOINT: self.endpoint}
 
     @property
     def longest_seconds(self) -> float:
-        """The longest that its server may run, in s."""
+        """Longest run time of its server, in s."""
         return _MAX_SECONDS if self.max_time is None else 2 * self.max_time
 
     def changed_on_board(self, **changes: str) -> Self:
-        """Return the recipe with these keys of its server, if it starts it on a board."""
+        """Return the recipe with these keys of its server, if labctl starts it on a board."""
         return self.model_copy(update={"endpoint": self.endpoint.changed_on_board(changes)})
 
     @property

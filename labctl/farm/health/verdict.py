@@ -1,4 +1,4 @@
-"""The verdict of a health check: what its probes say about a board, and what its health is then."""
+"""The verdict of a health check on its probes, and the health of the board after it."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ from labctl.state.health import BY_PEOPLE, BoardHealth, Health
 from labctl.stats.describe import mean
 from labctl.stats.intervals import student_quantile
 
-#: A board is hot at this many degrees Celsius above its own warmest, at least.
+#: A board is hot at least this many degrees Celsius above its own warmest temperature.
 _HOTTER = 5.0
 #: Error of the limit of temperatures.
 _ERROR = 0.01
@@ -171,7 +171,7 @@ def next_health(
 ) -> tuple[Health, str]:
     """Return the health of a board after a check, and the reason.
 
-    ``events`` are those of its last checks, this one the last, and of its health.
+    ``events`` are the changes of its health, and its last checks with this check at the end.
     """
     finding, reason = verdict.finding, verdict.reason
     checks = _since_people(events)
@@ -195,7 +195,7 @@ def next_health(
 def _without_verdict(
     verdict: Verdict, before: BoardHealth, checks: Sequence[BoardEvent]
 ) -> tuple[Health, str]:
-    """Return the health after a check without a verdict: mostly the earlier health."""
+    """Return the health after a check without a verdict: usually the earlier health."""
     finding, reason = verdict.finding, verdict.reason
     kept = before.health, (before.health is not Health.UNKNOWN and before.reason) or reason
     if before.health in BY_PEOPLE:
@@ -221,16 +221,16 @@ def _since_people(events: Sequence[BoardEvent]) -> Sequence[BoardEvent]:
 
 
 def _was(checks: Sequence[BoardEvent], finding: Finding) -> bool | None:
-    """Return True if the last bad check before this one found so; None: there is none."""
+    """Return True if the last earlier bad check has this finding; None without such a check."""
     bad = (Finding.SLOW, Finding.HOT, Finding.FAILING)
     earlier = [check.value for check in checks[:-1] if check.value in bad]
     return earlier[-1] == finding if earlier else None
 
 
 def firmware(facts: BoardFacts) -> str:
-    """Return the system and kernel of a board. A board with new ones begins a new history.
+    """Return the system and kernel of a board. A new system or kernel begins a new history.
 
-    The text is stored in labs, and compared: it must not change.
+    Labs store this text and compare it: its form must not change.
     """
     return f"{facts.os_version or 'system not told'}, kernel {facts.kernel}"
 
@@ -258,7 +258,7 @@ def _in_a_row(checks: Sequence[BoardEvent], finding: Finding) -> int:
 
 
 def _heat(now: BoardProbe, earlier: Sequence[BoardProbe]) -> str | None:
-    """Return the sign of heat in a probe; None without one."""
+    """Return the sign of heat in a probe; None without such a sign."""
     if now.held_down_share:
         return f"its clocks were throttled in {now.held_down_share:.0%} of the samples"
     warmest = _warmest(now)

@@ -63,7 +63,7 @@ class NightRequest:
     #: Begin a new night although the last one could be resumed.
     new: bool = False
     strict: bool = False
-    #: Name of this lab host in devices.yaml; None: as it calls itself.
+    #: Name of this lab host in devices.yaml; None: the host's own name.
     host: str | None = None
 
     @property
@@ -100,7 +100,7 @@ def run_night(request: NightRequest) -> tuple[NightResult, Path]:
 
 
 def ready_night(request: NightRequest) -> Path:
-    """Begin a night, or find the interrupted one; return its folder. Nothing of it runs yet.
+    """Begin a night, or find the interrupted one; return its folder. No run of it begins yet.
 
     Raises as :func:`run_night` does.
     """

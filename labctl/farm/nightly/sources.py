@@ -1,4 +1,4 @@
-"""Sources of the sides of a build, and the artifacts that they are built into."""
+"""Sources of the sides of a build, and the artifacts built from them."""
 
 import hashlib
 import json
@@ -34,7 +34,7 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 @dataclass(frozen=True)
 class Sources:
-    """Builds the sides of a plan's builds. ``recipes`` are those of the rows, by their names."""
+    """Builds the sides of a plan's builds. ``recipes``: the rows' recipes, by the rows' names."""
 
     lab: LabFile
     plan: NightPlan
@@ -50,7 +50,7 @@ class Sources:
         return self._as_built(found if isinstance(found, Artifact) else build(found), name)
 
     def look(self) -> Iterator[tuple[str, str, str | LabctlError]]:
-        """Yield each build and side with its source now, or the reason why it cannot be built.
+        """Yield each build and side with its present source, or the reason why it cannot be built.
 
         Nothing is fetched or built.
         """
@@ -107,10 +107,10 @@ class Sources:
         return baseline_name(self.plan.name, name)
 
     def commits(self, name: str, sides: Mapping[str, Built]) -> Sequence[str]:
-        """Return the commits after the last good one up to head, or the folders, oldest first.
+        """Return the commits (or folders) after the last good one up to head, oldest first.
 
-        They follow the first parents. Raises ConfigError where neither is known, or the last good
-        is not among them, HostError.
+        They follow the first parents. Raises ConfigError if neither is known, or if the last good
+        is not among them; HostError.
         """
         known, _ = self._named(name)
         if known.head.git is None:
@@ -170,7 +170,7 @@ class Sources:
     def _of_baseline(
         self, word: str, known: NightBuild, target: str, name: str
     ) -> Artifact | BuildRequest:
-        """Find the artifact that a baseline's runs had, or how it is built from its commit."""
+        """Find the artifact of a baseline's runs, or the source to build it from its commit."""
         baseline = lab_state(self.lab).baselines.find(word)
         for run in baseline.runs:
             record = find_run(self.lab.root / "runs", run).run()
@@ -193,7 +193,7 @@ def sources_of(lab: LabFile, plan: NightPlan, planned: Planned) -> Sources:
     """Return the sources of a night's rows."""
     recipes: dict[str, list[Recipe]] = {}
     for row in planned.record.rows:
-        if row.name in planned.recipes:  # one that is only finished builds nothing
+        if row.name in planned.recipes:  # a night that is only finished builds nothing
             recipes.setdefault(row.build, []).append(planned.recipes[row.name])
     return Sources(lab, plan, recipes)
 
@@ -205,7 +205,8 @@ def _of_commit(known: NightBuild, side: str) -> NightSource:
 
 
 def _repository(address: str) -> Path:
-    """Return a repository with the history of an address: itself where it is a folder here."""
+    """Return a repository with the history of an address, or the address itself if it is a
+    folder."""
     if (folder := local_repository(address)) is not None and folder.is_dir():
         return folder
     name = hashlib.sha256(address.encode()).hexdigest()[:16]
