@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from labctl.evaluation.serving.figures import OF_A_LOAD, LoadFigure
 from labctl.figures import trials
 from labctl.figures.accuracy import ACCURACY
 from labctl.figures.figure import Figure
@@ -19,12 +20,23 @@ the name in [gates](recipes.md#gates) (times in ms) and, if it is compared, of
 `labctl compare --figure`. A figure of a variant is the geometric mean over its good trials, if it
 does not say otherwise.
 """
+_LOADS = """\
+## Of a load
+
+Figures of each load of a load test; `knee_rate` is a gate of the whole test.
+"""
 _OVER = {"middle": "median of trials", "greatest": "greatest trial", "total": "all trials"}
 
 
 def figure_list() -> str:
     """Return the page as Markdown."""
-    return "\n".join([_TEXT, *_table([*trials.FIGURES, ACCURACY])])
+    loads = table(("gate, CSV", "unit", "figure", "better"), [_of_a_load(one) for one in OF_A_LOAD])
+    return "\n".join([_TEXT, *_table([*trials.FIGURES, ACCURACY]), _LOADS, *loads])
+
+
+def _of_a_load(one: LoadFigure) -> tuple[str, ...]:
+    unit = "ms" if one.unit == "ns" else _UNITS.get(one.unit, one.unit)
+    return f"`{one.gate}`", unit, f"{one.title} {one.part}".strip(), one.better or ""
 
 
 def _table(figures: list[Figure[Any]]) -> Iterator[str]:

@@ -34,7 +34,7 @@ def _loads(results: LoadTestResults, words: Language) -> Table:
     columns = [Column(words("Streams or rate"), tip=tip, name="load")]
     if is_open:
         columns.append(Column(words("Offered/s"), numeric=True, name="offered"))
-        columns.append(Column(words("Followed"), later=True))
+        columns.append(Column(words("Followed"), roomy=True))
     columns.append(
         Column(words("Answers"), numeric=True, tip=words("Of the requests that were sent."))
     )
@@ -81,4 +81,4 @@ def _lengths(results: LoadTestResults, words: Language) -> Iterator[Table]:
     if rows:
         first = [Column(words("Streams or rate"), name="load"), Column(words("Lengths"))]
         named = [Column(text, numeric=True) for text in ("min", "p50", words("mean"), "p90", "max")]
-        yield Table(words("Lengths in tokens"), [*first, *named], rows, later=True)
+        yield Table(words("Lengths in tokens"), [*first, *named], rows, roomy=True)

@@ -1,7 +1,7 @@
 """Tables of a run's results: what was measured of each variant."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -79,20 +79,24 @@ def _experiment(runs: Sequence[Results], words: Language) -> Table:
             words("Quantization"),
             tip=words("Type of the weights; bits are over all weights."),
             later=True,
+            roomy=True,
         ),
-        Column(words("Model size"), numeric=True, later=True, name="size"),
+        Column(words("Model size"), numeric=True, later=True, roomy=True, name="size"),
         Column(
             words("Good trials"),
             numeric=True,
             tip=words("Of those planned; no warm-ups."),
+            later=True,
             name="trials",
         ),
     ]
     for figure in _placed(Place.RESULTS):
-        columns.append(heading(figure, words))
+        column = heading(figure, words)
         if figure is TOKEN:
-            columns[-1] = Column(**vars(columns[-1]) | {"short": f"{figure.short} ± {level}"})
+            columns.append(replace(column, short=f"{figure.short} ± {level}"))
             columns += _token_columns(level, words)
+        else:
+            columns.append(replace(column, later=True))
     columns += [
         Column(
             words("Ratio"),
@@ -105,7 +109,7 @@ def _experiment(runs: Sequence[Results], words: Language) -> Table:
         Column(
             words("Bound by"),
             tip=words("The nearest bound, and its share of the measured time."),
-            later=True,
+            roomy=True,
         ),
         Column(words("Checks")),
     ]
@@ -126,13 +130,14 @@ def _token_columns(level: str, words: Language) -> Iterator[Column]:
         words("{level} interval", level=level),
         numeric=True,
         tip=words("Of the time per token, from the trials alone (Student's t of logarithms)."),
-        later=True,
+        roomy=True,
     )
     yield Column(
         words("Median time"),
         numeric=True,
         tip=words("Of the same trials. The interval is not its interval."),
         later=True,
+        roomy=True,
         name="median",
     )
 
@@ -248,7 +253,7 @@ def _details(runs: Sequence[Results], place: Place, words: Language) -> Iterator
     if rows:
         columns = [_variant(words), *_run_columns(runs, words)]
         columns += [heading(figure, words) for figure in figures]
-        yield Table(words(place), columns, rows, later=True)
+        yield Table(words(place), columns, rows, roomy=True)
 
 
 def _spread(measure: MeasureSummary, value: float) -> float | None:

@@ -70,9 +70,9 @@ def print_load_test(
     if record.endpoint.execution is Execution.EMULATED:
         print_lines(console, ["[bold red]EMULATED: does not show the speed of a board[/]"])
     for table in load_tables(results, Language("en")):
-        if wide or not table.later:
+        if wide or not table.roomy:
             print_table(console, *plain_cells(table, brief=not wide), shorten=False)
-            console.print(end="\n" if wide and not table.later else "")
+            console.print(end="\n" if wide and not table.roomy else "")
     if results.knee is not None:
         print_lines(console, [f"[bold]knee: {knee_sentence(results.knee)}[/]"])
     for gate in gates:

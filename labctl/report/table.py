@@ -33,8 +33,8 @@ class Cell:
 class Column:
     """A column of a table. A ``wide`` one has sentences.
 
-    A ``later`` one is last on a phone, and left out of 80 columns. ``name``: heading in a terminal,
-    instead of the heading in small letters; ``short``: that in 80 columns.
+    A ``later`` one is last on a phone, a ``roomy`` one is left out of 80 columns. ``name``: heading
+    in a terminal, instead of the heading in small letters; ``short``: that in 80 columns.
     """
 
     heading: str
@@ -42,6 +42,7 @@ class Column:
     wide: bool = False
     tip: str = ""
     later: bool = False
+    roomy: bool = False
     name: str = ""
     short: str = ""
 
@@ -50,14 +51,14 @@ class Column:
 class Table:
     """A table with a caption; the first cell of each row names it.
 
-    A ``later`` one is left out of 80 columns.
+    A ``roomy`` one is left out of 80 columns.
     """
 
     caption: str
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell]]
     note: str = ""
-    later: bool = False
+    roomy: bool = False
 
 
 ABSENT = Cell("–")
@@ -75,6 +76,7 @@ def heading(figure: Figure[Any], words: Language) -> Column:
         numeric=True,
         tip=words.word(figure.tip),
         later=not figure.is_brief,
+        roomy=not figure.is_brief,
         name=figure.short,
     )
 
@@ -84,7 +86,7 @@ def plain_cells(table: Table, *, brief: bool = False) -> tuple[list[str], list[t
 
     ``brief``: what 80 columns have space for.
     """
-    chosen = [at for at, column in enumerate(table.columns) if not (brief and column.later)]
+    chosen = [at for at, column in enumerate(table.columns) if not (brief and column.roomy)]
     headings = []
     for column in (table.columns[at] for at in chosen):
         name = column.name or small(column.heading)

@@ -54,7 +54,7 @@ def print_timing_table(
     first, *details = result_tables([results], (), Language("en"))
     print_table(console, *plain_cells(first, brief=not wide), shorten=not wide)
     for one in details:
-        if wide or not one.later:
+        if wide or not one.roomy:
             print_lines(console, ["", f"[dim]{one.caption}[/]"])
             print_table(console, *plain_cells(one), shorten=not wide)
     if references:

@@ -474,7 +474,7 @@ def test_probes_are_found_like_runs(folder: Path) -> None:
     assert damaged.damage
     first.unlink()
     assert found("rk1") == [("rk1", "2026-11-22", None)]
-    (folder / "index.sqlite").unlink()
+    (folder / "index.sqlite").unlink(missing_ok=True)
     assert found() == [("rk1", "2026-11-22", None), ("rk2", "2026-11-21", None)]
 
 
