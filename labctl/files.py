@@ -1,72 +1,19 @@
-"""The single gateway for writing files, hashing them and locking between processes.
-
-A hash of a large file is remembered while the file stays as it is."""
+"""The single gateway for writing files of this host."""
 
 import errno
-import fcntl
-import getpass
-import hashlib
-import json
 import os
 import pwd
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-import platformdirs
-
-from labctl import interrupts
-from labctl.errors import FULL_NUMBERS, ConfigError, HostError, HostTimeout
-from labctl.progress import BytesDone
+from labctl.errors import FULL_NUMBERS, ConfigError, HostError
 from labctl.removal import remove_tree
-from labctl.retry import wait_until
 
-HASH_BLOCK_BYTES = 1 << 20
 #: Every file takes one inode, however small it is.
 NO_INODES = "remove files there, however small (`df -i` counts them), or choose another place"
-
-
-def cache_dir() -> Path:
-    """Slow things that can be made again (``LABCTL_CACHE`` or the user's cache directory)."""
-    return Path(os.environ.get("LABCTL_CACHE") or platformdirs.user_cache_path("labctl")).absolute()
-
-
-def state_dir() -> Path:
-    """State of the lab on this host that cannot be made again (``LABCTL_STATE``): leases, keys."""
-    return Path(os.environ.get("LABCTL_STATE") or platformdirs.user_state_path("labctl")).absolute()
-
-
-def present_folder() -> Path | None:
-    """Return the present folder; None if it was removed."""
-    try:
-        return Path.cwd()
-    except FileNotFoundError:
-        return None
-
-
-def work_trees(folder: Path) -> list[Path]:
-    """Return the git work trees that a folder lies in, the innermost first; links stay as named."""
-    here = folder.absolute()
-    return [one for one in (here, *here.parents) if os.path.lexists(one / ".git")]
-
-
-def user_name() -> str:
-    """Return the name of the user that labctl runs as; the number, where it has no name."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # in a container, say
-        return str(os.getuid())
-
-
-def user_home() -> Path | None:
-    """Return the user's home folder; None for a user that has none, as in a container."""
-    try:
-        return Path.home()
-    except RuntimeError:
-        return None
 
 
 @contextmanager
@@ -247,164 +194,3 @@ def open_whole(path: Path) -> BinaryIO:
     if path.exists() and not path.is_file() and not path.is_dir():
         raise OSError(errno.EINVAL, "not a regular file", str(path))
     return path.open("rb")
-
-
-def sha256_file(path: Path, progress: BytesDone | None = None) -> str:
-    """Return the SHA-256 of a file in hex. ``progress`` gets the bytes read so far."""
-    digest = hashlib.sha256()
-    done = 0
-    with open_whole(path) as file:
-        while block := file.read(HASH_BLOCK_BYTES):
-            interrupts.check()
-            digest.update(block)
-            done += len(block)
-            if progress:
-                progress(done)
-    return digest.hexdigest()
-
-
-@contextmanager
-def locked(
-    path: Path,
-    *,
-    timeout: float,
-    holder: str = "another labctl",
-    make_folder: bool = True,
-    note: str = "",
-) -> Iterator[int]:
-    """Hold an exclusive lock between processes of this host; the kernel frees it on any death.
-
-    Gives the lock's file descriptor: a program that inherits it holds the lock too, until the block
-    ends.
-    ``note`` is written to the file for others; by default the process id.
-    Raises HostTimeout when it is not free within ``timeout`` seconds; the message says whose it is.
-    Without ``make_folder`` raises ConfigError if its folder is gone, also if it went meanwhile.
-    """
-    gone = ConfigError(f"{path.parent} is gone", hint="another labctl moved or removed it")
-    with host_writes(path):
-        if make_folder:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            file = path.open(
-                "a+", encoding="utf-8", errors="replace"
-            )  # who wrote it last may have been cut off
-        except FileNotFoundError as error:
-            raise gone from error
-    with file:
-
-        def attempt() -> bool:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return False
-            return True
-
-        if not wait_until(attempt, timeout=timeout, interval=0.1):
-            file.seek(0)
-            pid = file.read().strip() or "unknown"
-            raise HostTimeout(
-                f"{holder} (process {pid}) holds {path}"
-                + (f" for more than {timeout:g} s" if timeout else ""),
-                hint="wait for it to end, or stop it",
-            )
-        if not make_folder and not path.exists():
-            raise gone
-        # To be read only; a full disk takes nobody's lock away.
-        with suppress(OSError):
-            os.ftruncate(file.fileno(), 0)
-            os.write(file.fileno(), f"{note or os.getpid()}\n".encode())
-        try:
-            yield file.fileno()
-        finally:
-            # Closing is not enough: a program that another thread starts has it until its exec.
-            fcntl.flock(file, fcntl.LOCK_UN)
-
-
-def is_locked(path: Path) -> bool:
-    """Return True if a process of this host holds the lock of :func:`locked`. Changes nothing.
-
-    A process that takes the lock at the same moment has to try again. Raises ConfigError when this
-    user may not read the file.
-    """
-    with host_reads(path):
-        try:
-            with path.open("rb") as file:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except (FileNotFoundError, BlockingIOError) as error:
-            return isinstance(error, BlockingIOError)
-    return False
-
-
-#: A file changed within the clock's step after it was hashed can keep its time stamp; only files
-#: that had been at rest this long are remembered (as git does for its index).
-_SETTLED_NS = 2_000_000_000
-
-
-def cached_sha256(path: Path, progress: BytesDone | None = None) -> str:
-    """Return the SHA-256 of a file in hex.
-
-    Remembered in the cache directory by path, device, inode, size and both time stamps; else
-    ``progress`` gets the bytes read so far. Raises ConfigError when the file cannot be read or
-    changes while it is.
-    """
-    try:
-        before = _stamp(path)
-        note = _note(path)
-        if remembered := _recall(note, before):
-            return remembered
-        started = time.time_ns()
-        digest = sha256_file(path, progress)
-        if _stamp(path) != before:
-            raise ConfigError(f"{path} changed while it was read", hint="wait until it is written")
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    if started - max(before["mtime_ns"], before["ctime_ns"]) > _SETTLED_NS:
-        write_atomic(note, json.dumps({"path": str(path), "sha256": digest, **before}) + "\n")
-    return digest
-
-
-def is_hash_remembered(path: Path) -> bool:
-    """Return True if :func:`cached_sha256` need not read the file. Raises ConfigError."""
-    try:
-        return _recall(_note(path), _stamp(path)) is not None
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-
-
-def settled_stamp(path: Path) -> tuple[int, ...] | None:
-    """Return what changes whenever a file's content does, for what a process remembers of it.
-
-    None if it cannot be looked at, or changed so lately that another change would not show.
-    """
-    try:
-        stamp = _stamp(path)
-    except (OSError, ValueError):  # a NUL in its name
-        return None
-    changed = max(stamp["mtime_ns"], stamp["ctime_ns"])
-    return tuple(stamp.values()) if abs(time.time_ns() - changed) > _SETTLED_NS else None
-
-
-def _stamp(path: Path) -> dict[str, int]:
-    status = path.stat()
-    return {
-        "device": status.st_dev,
-        "inode": status.st_ino,
-        "size": status.st_size,
-        "mtime_ns": status.st_mtime_ns,
-        "ctime_ns": status.st_ctime_ns,
-    }
-
-
-def _note(path: Path) -> Path:
-    name = hashlib.sha256(os.fsencode(path.resolve())).hexdigest()
-    return cache_dir() / "hashes" / f"{name}.json"
-
-
-def _recall(note: Path, stamp: dict[str, int]) -> str | None:
-    try:
-        known = json.loads(note.read_bytes())
-    except (FileNotFoundError, ValueError):
-        return None
-    is_same = isinstance(known, dict) and all(known.get(key) == stamp[key] for key in stamp)
-    digest = known.get("sha256") if is_same else None
-    return digest if isinstance(digest, str) and len(digest) == 64 else None

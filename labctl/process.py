@@ -23,11 +23,12 @@ from pathlib import Path
 from typing import IO
 
 from labctl import interrupts
-from labctl.checked import forget_relative
 from labctl.errors import HostError, HostTimeout, ToolMissing, lacking
-from labctl.files import host_writes, present_folder, state_dir, work_trees
+from labctl.files import host_writes
+from labctl.folders import present_folder, state_dir, work_trees
 from labctl.progress import tell_command
 from labctl.removal import remove_tree
+from labctl.text_types import forget_relative
 
 #: Lines of output kept for error messages.
 TAIL_LINES = 40

@@ -1,7 +1,7 @@
 """As people read them: durations and sizes with three digits and a unit, numbers in ranges."""
 
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from datetime import datetime, time, timedelta
 
 _DURATIONS = ((60_000_000_000, "min"), (1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"))
@@ -28,6 +28,12 @@ def size(count: float | None) -> str:
     return f"{count:.0f} B"
 
 
+def shown(value: float, unit: str) -> str:
+    """Return a value with its unit for people; one of another unit with six digits and its name."""
+    known = _SHOWN.get(unit)
+    return known(value) if known else f"{value:.6g} {unit}"
+
+
 def counted(count: int, thing: str) -> str:
     """``1 file``, ``2 files``."""
     return f"{count} {thing}{'' if count == 1 else 's'}"
@@ -50,6 +56,21 @@ def digits(value: float, count: int = 3) -> str:
         return f"{value:.{count - 1}f}"
     exponent = int(f"{value:.{count - 1}e}".partition("e")[2])  # of the rounded: 99.96 is 100
     return f"{value:.{max(0, count - 1 - exponent)}f}"
+
+
+#: Units with a form of their own. ``1`` and ``number`` have none; ``mC``: 0.001 degrees Celsius.
+_SHOWN: dict[str, Callable[[float], str]] = {
+    "ns": duration,
+    "bytes": size,
+    "count": lambda value: f"{value:.0f}",
+    "number": digits,
+    "1/s": digits,
+    "1": lambda value: f"{value:.6g}",
+    "J": lambda value: f"{digits(value)} J",
+    "W": lambda value: f"{digits(value)} W",
+    "mC": lambda value: f"{value / 1000:.0f} °C",
+    "share": lambda value: f"{100 * value:.1f} %",
+}
 
 
 def plus_minus(value: float, low: float, high: float) -> str:

@@ -15,18 +15,10 @@ from clocks import an_hour_later
 
 from labctl import process
 from labctl.errors import HostError, HostTimeout
-from labctl.files import (
-    append_line,
-    cache_dir,
-    host_writes,
-    locked,
-    open_whole,
-    scratch,
-    settled_stamp,
-    sha256_file,
-    state_dir,
-    write_atomic,
-)
+from labctl.file_hashes import settled_stamp, sha256_file
+from labctl.files import append_line, host_writes, open_whole, scratch, write_atomic
+from labctl.folders import cache_dir, state_dir
+from labctl.locks import locked
 from labctl.removal import remove_tree
 
 
@@ -82,7 +74,7 @@ def test_a_lock_keeps_other_processes_out_and_dies_with_its_holder(tmp_path: Pat
         """
         import sys
         from pathlib import Path
-        from labctl.files import locked
+        from labctl.locks import locked
         with locked(Path(sys.argv[1]), timeout=30):
             print("held", flush=True)
             sys.stdin.read()

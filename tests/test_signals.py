@@ -150,7 +150,7 @@ WAITS = {
     "lock of a file": """
         import tempfile
         from pathlib import Path
-        from labctl.files import locked
+        from labctl.locks import locked
         path = Path(tempfile.mkdtemp()) / "lock"
         with locked(path, timeout=0), locked(path, timeout=60):
             pass

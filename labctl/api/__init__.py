@@ -1,4 +1,4 @@
 """The Python interface to a lab's runs: the names of ``import labctl``.
 
-It reads only. Durations are ns, sizes bytes, as in the records.
+Read only. Durations are in ns, sizes in bytes, as in the records.
 """

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, TypedDict, Unpack, overload
 
 from labctl.api.run import Run, Trial, Trials
 from labctl.api.telemetry import data_frame
-from labctl.checked import unknown
 from labctl.config.lab import FILE_NAME, LabFile, find_lab, find_lab_root
 from labctl.errors import ConfigError
 from labctl.index.filters import STATES, VERDICTS, Filter, parse_moment
 from labctl.index.rows import parameter_text
 from labctl.runs.record.baselines import find_only_run
 from labctl.runs.record.repository import RunRepository
+from labctl.suggestions import unknown
 from labctl.transport.registry import TRANSPORTS
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ Value = bool | int | float | str
 class Conditions(TypedDict, total=False):
     """Conditions on runs, joined by "and": the options of ``labctl runs``.
 
-    ``since`` and ``until`` take a moment (without an offset: UTC) or the words of the command line,
+    ``since`` and ``until``: a moment (without an offset: UTC) or a text as on the command line,
     ``2026-11-22`` or ``7d``. ``state``: any of these; ``tag``: all of these; ``parameters``: engine
-    parameters, each with its value or a list of allowed values, all in one variant.
+    parameters, each with its value or a list of allowed values. One variant must match all of them.
     """
 
     recipe: str
@@ -79,7 +79,7 @@ class Runs(Sequence[Run]):
 
 
 class Lab:
-    """A lab's runs. Nothing is cached: each call sees the present state of the lab."""
+    """Runs of a lab. Nothing is cached: each call sees the current state of the lab."""
 
     def __init__(self, root: Path):
         #: The folder with devices.yaml.
@@ -107,9 +107,9 @@ class Lab:
         return Trials([Trial(self._folder / one.run.id, one) for one in found])
 
     def run(self, name: str = "latest") -> Run:
-        """Return a run by its id, the start or end of one, its path, a baseline or ``latest``.
+        """Return a run by its id, the start or end of its id, its path, a baseline or ``latest``.
 
-        Raises ConfigError if there is none, or more than one, and HostError.
+        Raises ConfigError unless exactly one run matches, and HostError.
         """
         directory = find_only_run(self._file, self._folder, name).path.resolve()
         found = RunRepository(directory.parent).get(directory.name)
@@ -122,9 +122,10 @@ class Lab:
     ) -> "Comparison":
         """Compare runs, variants (``RUN:VARIANT``) or baselines with the first of them.
 
-        One run alone: its variants with its first one. ``allow`` names keys that may differ,
-        ``figures`` the figures to compare, by their names in gates. ``rows`` of the result have the
-        verdicts, with ratios and intervals; times are ns. ``labctl compare`` prints the same.
+        A single run: its other variants are compared with its first. ``allow`` names keys that may
+        differ, ``figures`` the figures to compare, by their names in gates. ``rows`` of the result
+        have the verdicts, with ratios and intervals; times are ns. ``labctl compare`` prints the
+        same.
 
         Raises ConfigError for a missing run, and HostError.
         """
@@ -146,7 +147,7 @@ class Lab:
 
 
 def open_lab(path: str | os.PathLike[str] | None = None) -> Lab:
-    """Open the lab in a folder or the nearest one above it that has a devices.yaml.
+    """Open the lab in a folder, or in the nearest folder above it that has a devices.yaml.
 
     ``path`` None: the folder in the environment variable LABCTL_LAB, else the current folder.
     Raises ConfigError if there is no lab.

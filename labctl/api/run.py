@@ -1,4 +1,4 @@
-"""Runs and trials: rows of the index; the rest is read from the run directory on demand."""
+"""Runs and trials: rows of the index; everything else is read on demand from the run directory."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Trials(Sequence["Trial"]):
-    """Trials, by run from the oldest on and then by number; warm-ups have ``repeat`` 0."""
+    """Trials, sorted by run (oldest first) and number; warm-ups have ``repeat`` 0."""
 
     def __init__(self, trials: Sequence["Trial"]):
         self._trials = tuple(trials)
@@ -49,8 +49,8 @@ class Trials(Sequence["Trial"]):
     def to_pandas(self) -> "DataFrame":
         """Return a table with a row for each trial, with the columns of ``labctl export``.
 
-        Parameters, conditions and comparability have a column for each key,
-        ``parameters.threads``. Raises ConfigError without pandas.
+        Parameters, conditions and comparability have a column for each key
+        (``parameters.threads``). Raises ConfigError without pandas.
         """
         from labctl.report.trial_export import flat_document
 
@@ -61,7 +61,7 @@ class Trials(Sequence["Trial"]):
 
 @dataclass(frozen=True, repr=False)
 class Run:
-    """A run. ``row`` has its facts from the index."""
+    """A run. ``row``: its facts from the index."""
 
     #: The run directory.
     path: Path
@@ -74,7 +74,7 @@ class Run:
 
     @property
     def id(self) -> str:
-        """The name of its directory."""
+        """Id: the name of its directory."""
         return self.row.id
 
     @property
@@ -89,7 +89,7 @@ class Run:
 
     @property
     def started(self) -> datetime:
-        """Moment of its start, in UTC."""
+        """Start time, in UTC."""
         return datetime.fromisoformat(self.row.started)
 
     @property
@@ -99,22 +99,22 @@ class Run:
 
     @property
     def verdict(self) -> str | None:
-        """Return ``passed``, ``failed``, ``infra`` or ``config``; None before its end."""
+        """Return ``passed``, ``failed``, ``infra`` or ``config``; None until the run ends."""
         return self.row.verdict
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """Tags that people gave it."""
+        """Tags given by people."""
         return self.indexed.tags
 
     @cached_property
     def record(self) -> RunRecord:
-        """Its ``run.json``. Raises ConfigError if that is damaged."""
+        """Content of ``run.json``. Raises ConfigError if it is damaged."""
         return RunDirectory(self.path).run()
 
     @cached_property
     def end(self) -> RunEnd | None:
-        """Its ``end.json``; None if it has not ended. Raises ConfigError."""
+        """Content of ``end.json``; None if the run has not ended. Raises ConfigError."""
         return RunDirectory(self.path).end()
 
     @cached_property
@@ -131,7 +131,7 @@ class Run:
 
 @dataclass(frozen=True, repr=False)
 class Trial:
-    """A finished trial. ``row`` has its figures; tokens and telemetry are read on demand."""
+    """A finished trial. ``row``: its figures; tokens and telemetry are read on demand."""
 
     #: The run's directory.
     path: Path
@@ -144,7 +144,7 @@ class Trial:
 
     @property
     def run(self) -> RunRow:
-        """The run that it belongs to."""
+        """The run that contains it."""
         return self.indexed.run
 
     @property
@@ -154,7 +154,7 @@ class Trial:
 
     @property
     def variant(self) -> str:
-        """The combination of the recipe's matrix."""
+        """Name of its combination in the recipe's matrix."""
         return self.row.variant
 
     @property
@@ -179,9 +179,9 @@ class Trial:
 
     @property
     def tokens(self) -> "NDArray[np.int64]":
-        """Times in ns between successive tokens; the first token, whose time is TTFT, has none.
+        """Times in ns between successive tokens, so without the first token (its time is TTFT).
 
-        Empty if single tokens were not seen, as in a benchmark. Raises ConfigError.
+        Empty if single tokens were not seen, for example in a benchmark. Raises ConfigError.
         """
         import numpy as np
 

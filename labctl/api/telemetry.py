@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def data_frame(rows: Sequence[Mapping[str, object]], moments: Sequence[str] = ()) -> "DataFrame":
-    """Return rows as a table; the columns ``moments`` become times in UTC.
+    """Return rows as a table; convert the columns ``moments`` to times in UTC.
 
-    Unknown values are missing there too. Raises ConfigError if pandas is not installed.
+    Unknown values are missing values of pandas. Raises ConfigError if pandas is not installed.
     """
     try:
         import pandas
@@ -56,7 +56,7 @@ class Telemetry(Mapping[str, "NDArray[np.float64]"]):
         }
         times = self._arrays.get(_TIME, np.empty(0))
         start = float(times[0]) if start_mono_ns is None and len(times) else start_mono_ns or 0
-        #: Time of each sample in s since the program's start; since the first sample if it has none
+        #: Time of each sample in s since the program's start; if unknown, since the first sample
         self.seconds: NDArray[np.float64] = (times - start) / 1e9
 
     def __getitem__(self, name: str) -> "NDArray[np.float64]":

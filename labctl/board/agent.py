@@ -53,22 +53,22 @@ from labctl.transport.base import (
 )
 from labctl.transport.file_transfer import hash_timeout
 
-#: Time (s) for a command beyond its waiting time on the board.
+#: Time (s) for a command in addition to its waiting time on the board.
 _ANSWER_SECONDS = 20.0
-#: Time (s) of one query while a job runs. An interruption is noticed between two of them.
+#: Time (s) of one query while a job runs. An interrupt is noticed between two queries.
 _WAIT_SECONDS = 10.0
 #: After its time-out a job gets 2 s to end and 10 s to be killed; its files are synced.
 _END_SECONDS = 60.0
 _STOP_SECONDS = 20.0
 
-#: Errors that a job survives, and that are worth a retry.
+#: Errors that do not end a job and are worth a retry.
 LINK_LOSSES = (DeviceLost, LinkRefused, CommandTimeout)
-#: Statuses by which a shell, or the kernel (SIGILL), reports a file that it cannot execute ...
+#: Statuses with which a shell, or the kernel (SIGILL), reports a file that it cannot execute ...
 _NOT_EXECUTABLE = (126, 128 + 4)
-#: ... or by which mksh, bash and dash mistake a program of another machine for a script.
+#: ... or messages of mksh, bash and dash if they read another machine's program as a script.
 _NOT_A_PROGRAM = ("not executable", "xec format error", "yntax error")
 
-#: Facts that the agent knows better than the shell.
+#: Facts for which the agent is more reliable than the shell.
 _MEMORY = ("memory_total_bytes", "memory_available_bytes")
 _BETTER_KNOWN = ("machine", "kernel", "cpus", "cpus_allowed", *_MEMORY)
 
@@ -76,8 +76,9 @@ _BETTER_KNOWN = ("machine", "kernel", "cpus", "cpus_allowed", *_MEMORY)
 class BoardAgent:
     """The agent at ``path`` on a board. Jobs are below ``<workdir>/jobs``.
 
-    ``fence`` is that of the board's holder; without one its epoch is 0. ``on_survivors`` gets what
-    the agent ended. Methods raise LinkError, and may be called from several threads.
+    ``fence`` belongs to the board's holder; without a fence the epoch is 0. ``on_survivors`` gets
+    the processes that the agent ended. Methods raise LinkError, and may be called from several
+    threads.
     """
 
     def __init__(self, transport: Transport, path: str, workdir: str, fence: Fence | None = None):
@@ -88,15 +89,16 @@ class BoardAgent:
         self.on_survivors: Callable[[list[Survivor]], None] = lambda _ended: None
 
     def job_directory(self, name: str) -> str:
-        """Return the directory for the job of a name. Raises ConfigError if that is a path."""
+        """Return the directory for the named job. Raises ConfigError if the name is a path."""
         if not name or "/" in name or name in (".", ".."):
             raise ConfigError(f"not a name for a job: {name!r}")
         return f"{self._jobs}/{name}"
 
     def refine(self, facts: BoardFacts, answered: str = "") -> BoardFacts:
-        """Return the facts completed by the agent; ``answered`` if it was asked before.
+        """Return the facts completed by the agent; ``answered`` is its earlier answer, if any.
 
-        Raises ConfigError if the board cannot execute it, BoardRebooted if it restarted meanwhile.
+        Raises ConfigError if the board cannot execute the agent, BoardRebooted if it restarted
+        meanwhile.
         """
         answer = last_object(answered) if tells_facts(answered) else None
         answer = answer or self._ask(("facts",), "cannot ask the agent for facts")
@@ -118,10 +120,10 @@ class BoardAgent:
         reattach_s: float = RETRY_SECONDS,
         on_link_loss: Callable[[InfraError], None] | None = None,
     ) -> Started:
-        """Start a job; it continues without the link, which is retried for ``reattach_s``.
+        """Start a job. It continues without the link, which is retried for ``reattach_s``.
 
-        It never starts the job twice, because a directory serves one job. ``again``: an earlier
-        controller may have started it; then it is that job. Raises LeaseLost, ProgramFailed,
+        The job is never started twice, because a directory serves one job. ``again``: an earlier
+        controller may have started the job; then return that job. Raises LeaseLost, ProgramFailed,
         ConfigError (not of the board's instruction set), BoardNoSpace, BoardPermission, BoardError.
         """
         losses: list[InfraError] = []
@@ -138,7 +140,7 @@ class BoardAgent:
             on_retry=lost,
         )
         try:
-            return Started.model_validate({**answer, "directory": spec.directory})
+            return Started.model_validate({**answer, "directory": spec.directory}, extra="ignore")
         except ValidationError as error:
             raise self._not_understood("run", answer) from error
 
@@ -158,9 +160,10 @@ class BoardAgent:
     ) -> JobStatus:
         """Wait for the end of a job, with a query every ``question_s`` s; return its end.
 
-        ``timeout_s`` is the job's own, enforced by the agent; this waits a minute longer at most. A
-        lost link is retried for ``reattach_s``: the job does not need it. Raises LinkError if it
-        stays lost, BoardRebooted, BoardError (supervisor killed), CommandTimeout.
+        ``timeout_s`` is the job's own time-out, enforced by the agent; this method waits at most a
+        minute longer. A lost link is retried for ``reattach_s``: the job does not need it. Raises
+        LinkError if the link stays lost, BoardRebooted, BoardError (supervisor killed),
+        CommandTimeout.
         """
         until = time.monotonic() + timeout_s + _END_SECONDS
         while True:
@@ -188,14 +191,14 @@ class BoardAgent:
         """
         if progress.status is not None:
             return progress.status
-        if progress.boot_id != started.boot_id:  # data not yet on its disk is lost
+        if progress.boot_id != started.boot_id:  # unsynced data is lost
             raise self._restarted()
         if progress.state is not JobState.RUNNING:
             raise self._vanished(started, progress.state)
         return None
 
     def stop(self, directory: str) -> JobProgress:
-        """End the job and all its processes; return its state then. Raises BoardRebooted."""
+        """Stop the job and all its processes; return its state. Raises BoardRebooted."""
         return self._look("stop", directory, _STOP_SECONDS, self.fence.options)
 
     def collect(
@@ -209,14 +212,14 @@ class BoardAgent:
         on_link_loss: Callable[[InfraError], None] | None = None,
         ask: Callable[..., CommandResult] | None = None,
     ) -> dict[str, Path]:
-        """Fetch the job's files into ``local``, each proven by its hash; return name -> path.
+        """Fetch the job's files into ``local``, each verified by its hash; return name -> path.
 
-        Files missing on the board are left out; small files come with one command. With ``status``,
-        the streams must have the length in it, unless it says that they were lost.
-        ``max_output_bytes`` is of the job's :class:`JobSpec`. A lost link is
-        retried for ``reattach_s``; no file is fetched twice. ``ask`` runs the first script on the
-        board, and may refuse to. Raises LinkError if the link stays lost, IntegrityError,
-        ProtocolError, HostError, and ProgramFailed if the program has changed these files.
+        Files missing on the board are skipped; small files come with one command. With ``status``,
+        the streams must have the lengths given there, unless it reports them as lost.
+        ``max_output_bytes`` is the value in the job's :class:`JobSpec`. A lost link is retried for
+        ``reattach_s``; no file is fetched twice. ``ask`` runs the first script on the board, and
+        may refuse to. Raises LinkError if the link stays lost, IntegrityError, ProtocolError,
+        HostError, and ProgramFailed if the program has changed these files.
         """
         if status is not None and status.outcome == FILES_CHANGED:
             raise files_changed(status.error or "no reason given")
@@ -236,7 +239,7 @@ class BoardAgent:
             here.add(name)
 
         def pull_missing() -> None:
-            # Each takes a few round trips, and there are many trials.
+            # Each file takes a few round trips, and there are many trials.
             missing = [name for name in pulled if name not in here]
             in_threads(pull, missing, at_once=len(JOB_FILES))
 
@@ -251,21 +254,21 @@ class BoardAgent:
         self.fence.run(self.removal(directory), f"cannot remove {directory} from the board")
 
     def removal(self, directory: str) -> str:
-        """Return the script that deletes a job's directory. Raises ConfigError for any other."""
+        """Return the script that deletes a job's directory. Raises ConfigError for others."""
         if directory != self.job_directory(directory.removeprefix(f"{self._jobs}/")):
             raise ConfigError(f"not the directory of a job: {directory}")
         return f"rm -rf {remote_words(directory)}"
 
     def has_jobs(self) -> bool:
-        """Return True if there are jobs whose files nobody fetched, running or not."""
+        """Return True if there are jobs whose files were not fetched, running or finished."""
         look = f'for job in {remote_words(self._jobs)}/*; do [ ! -d "$job" ] || echo one; done'
         return bool(
             require(self._transport.run(look, timeout=_ANSWER_SECONDS), "cannot look at jobs").text
         )
 
     def remove_others(self, prefix: str, but: str | None) -> None:
-        """Delete the directories of all jobs with this prefix, except the job named ``but``."""
-        self.job_directory(prefix)  # else it is a path
+        """Delete the directories of all jobs with this prefix, except the job ``but``."""
+        self.job_directory(prefix)  # otherwise it is a path
         self.fence.run(
             f"cd {remote_words(self._jobs)} 2>/dev/null || exit 0\n"
             f'for job in {remote_words(prefix)}*; do [ "$job" = {remote_words(but or "")} ]'
@@ -285,7 +288,7 @@ class BoardAgent:
         try:
             return self._answer(result, "run", what)
         except DirectoryUsed as used:
-            # An earlier attempt, whose answer was lost, may be starting the program right now.
+            # An earlier attempt whose answer was lost may be starting the program now.
             if again and wait_until(
                 lambda: self._look("wait", spec.directory, 0).state is not JobState.ABSENT,
                 timeout=_ANSWER_SECONDS,
@@ -295,7 +298,7 @@ class BoardAgent:
             raise BoardError(used.message, hint=used.hint, details=used.details) from used
 
     def _found(self, directory: str, what: str) -> dict[str, Any] | None:
-        """Read the started.json of the job in a directory; None if none was started."""
+        """Return the started.json of the job in a directory; None if no job was started."""
         progress = self._look("wait", directory, 0)
         if progress.status and progress.status.outcome == SPAWN_FAILED:
             raise refusal(SPAWN_FAILED, progress.status.error or what, what)
@@ -306,7 +309,7 @@ class BoardAgent:
         try:
             return self._answer(result, "run", what)
         except (ProtocolError, BoardError) as error:
-            if progress.state is JobState.LOST:  # it reported nothing, or a power cut lost it
+            if progress.state is JobState.LOST:  # no report, or lost in a power failure
                 raise self._killed() from error
             raise
 
@@ -322,7 +325,7 @@ class BoardAgent:
         if answer.get("state") == "rebooted":
             raise self._restarted()
         try:
-            return JobProgress.model_validate(answer)
+            return JobProgress.model_validate(answer, extra="ignore")
         except ValidationError as error:
             raise self._not_understood(command, answer) from error
 
@@ -349,18 +352,18 @@ class BoardAgent:
     def _answer(
         self, result: CommandResult, command: str, what: str, statuses: tuple[int, ...] = (0,)
     ) -> dict[str, Any]:
-        """Parse the JSON object that the agent printed; raise its failures as typed errors."""
+        """Parse the JSON object printed by the agent; raise its failures as typed errors."""
         answer = last_object(result.text)
         if answer is not None and "error" in answer:
             raise refusal(str(answer["error"]), str(answer.get("message")), what)
         if answer is None or result.exit_status not in statuses:
             raise self._unanswered(result, command, what)
         if ended := answer.get("survivors"):
-            self.on_survivors([Survivor.model_validate(one) for one in ended])
+            self.on_survivors([Survivor.model_validate(one, extra="ignore") for one in ended])
         return answer
 
     def _unanswered(self, result: CommandResult, command: str, what: str) -> LabctlError:
-        """Explain the agent's silence: the shell's message, or the status of its death."""
+        """Explain the agent's silence: the shell's message, or the status with which it died."""
         text = result.text
         if result.exit_status == 0:
             return self._not_understood(command, text)

@@ -1,7 +1,7 @@
-"""Facts of a board before it has any file of labctl.
+"""Facts of a board before labctl has any file on it.
 
-One shell script for mksh and toybox reads everything. Facts that the board does not offer stay
-``None``. The agent, once it is there, knows some of them better
+One shell script for mksh and toybox reads everything. A fact that the board does not report is
+``None``. Once the agent is on the board, it corrects some facts
 (:meth:`labctl.board.agent.BoardAgent.refine`).
 """
 
@@ -20,15 +20,15 @@ from labctl.units import ranges
 from labctl.virtual.marks import BOOT_ID, EMULATOR, FAKES, IS_VIRTUAL, MARK
 
 _MARK = "@labctl "
-#: A name in a device tree, ``vendor,model`` by its specification, and how many are kept.
+#: A name in a device tree (``vendor,model`` by its specification), and the maximum number kept.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9,.+_-]{0,63}")
 _MOST_NAMES = 16
 _INODES_SECONDS = 10.0
 
-#: Defines ``section NAME``, which begins the next one.
+#: Defines ``section NAME``, which begins a new section.
 SECTION = f'section() {{ echo; echo "{_MARK}$1"; }}\n'
 
-#: Sets ``$directory`` to the nearest one that exists, from itself upwards.
+#: Sets ``$directory`` to itself or its nearest parent that exists.
 NEAREST = """\
 while [ ! -d "$directory" ] && [ "$directory" != / ]; do
   directory=${directory%/*}
@@ -46,11 +46,11 @@ def sections(text: str) -> dict[str, str]:
     return found
 
 
-#: Read by one ``cat``, which every board has: each line shows of which file it is.
+#: Read by one ``cat``, which every board has: each line shows from which file it comes.
 _FILES = "/proc/cpuinfo /proc/self/status /proc/meminfo /proc/mounts"
 
-#: The directory is the nearest one that exists: a probe makes nothing on the board.
-#: Few programs: on a small core each takes longer than what it reads.
+#: Uses the nearest existing directory: a probe creates nothing on the board. Runs few programs: on
+#: a small core, starting a program takes longer than reading a file.
 _SCRIPT = f"""\
 section system; uname -rm
 section boot; echo "{BOOT_ID}"
@@ -78,7 +78,7 @@ section space; df -P -k "$directory" 2>/dev/null
 
 
 def ask(transport: Transport, script: str, *, timeout: float) -> dict[str, str]:
-    """Run a script that prints sections, and return those. Raises LinkError, BoardError."""
+    """Run a script that prints sections, and return the sections. Raises LinkError, BoardError."""
     answer = transport.run(f"{SECTION}{script}", timeout=timeout)
     return sections(require(answer, f"{transport.label}: cannot ask for facts").text)
 
@@ -86,7 +86,7 @@ def ask(transport: Transport, script: str, *, timeout: float) -> dict[str, str]:
 def question(workdir: str) -> str:
     """Return the script for :func:`ask`; it changes nothing.
 
-    ``workdir`` need not exist: free space is that of the file system it will be on.
+    ``workdir`` need not exist: free space is reported for its future file system.
     """
     return f"directory={remote_words(workdir)}\n{NEAREST}{_SCRIPT}"
 
@@ -94,15 +94,16 @@ def question(workdir: str) -> str:
 def agent_question(path: str) -> str:
     """Return the script that reads the agent's facts, if the agent in the store is good.
 
-    It is for :meth:`labctl.board.store.BoardStore.missing`; :meth:`BoardAgent.refine` reads it.
+    Runs within :meth:`labctl.board.store.BoardStore.missing`; :meth:`BoardAgent.refine` reads the
+    output.
     """
-    # An agent that fails is run again separately, and its error explained then.
+    # If the agent fails, it is run again separately to explain its error.
     ask = f"section facts; {remote_words(path, 'facts')} 2>/dev/null </dev/null || :"
     return f'case " $good " in *" {path.rpartition("/")[2]}.stamp "*) {ask};; esac'
 
 
 def tells_facts(text: str) -> bool:
-    """Return True if text is the agent's facts, rather than an error of it."""
+    """Return True if the text contains the agent's facts instead of an error."""
     return "boot_id" in (last_object(text) or {})
 
 
@@ -112,12 +113,12 @@ def probe(transport: Transport, *, workdir: str, timeout: float) -> BoardFacts:
 
 
 def facts_in(answers: Mapping[str, str], transport: Transport, workdir: str) -> BoardFacts:
-    """Read the answers to :func:`question`.
+    """Parse the answers to :func:`question`.
 
-    Raises BoardError when they have no machine, kernel or boot id.
+    Raises BoardError if they lack machine, kernel or boot id.
     """
     files = answers.get("files", "")
-    # The kernel comes before the machine, whatever the order of the options (uname(1)).
+    # The kernel comes before the machine, in any order of the options (uname(1)).
     kernel, _, machine = _needed(answers, "system", transport).rpartition(" ")
     if not kernel:
         raise BoardError(f"{transport.label}: the board does not report its kernel")
@@ -149,10 +150,10 @@ def facts_in(answers: Mapping[str, str], transport: Transport, workdir: str) -> 
 
 
 def virtual_workdir(transport: Transport, *, timeout: float) -> str | None:
-    """Ask a board if it is virtual; return the workdir in its own folder, None if not.
+    """Return the workdir in a virtual board's own folder; None if the board is not virtual.
 
-    Its address does not show this: a tunnel to a real board ends on this host too. Raises
-    LinkError, BoardError.
+    Asks the board: its address does not show this, because a tunnel to a real board also ends on
+    this host. Raises LinkError, BoardError.
     """
     asked = transport.run(
         f'! {IS_VIRTUAL} || echo "$TMPDIR/{posixpath.basename(WORKDIR)}"', timeout=timeout
@@ -162,7 +163,7 @@ def virtual_workdir(transport: Transport, *, timeout: float) -> str | None:
 
 
 def _own_boot() -> str | None:
-    """Return the boot id of this host: a board of the same boot is this host, by any link."""
+    """Return the boot id of this host: a board with the same id is this host, over any link."""
     try:
         return process.boot_id()
     except HostError:
@@ -175,7 +176,7 @@ def _line(answers: Mapping[str, str], name: str) -> str | None:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    """Return the names of a board's device tree; anything that is not a name is ignored."""
+    """Return the names in a board's device tree; ignore invalid names."""
     return tuple(name for name in text.split()[:_MOST_NAMES] if _NAME.fullmatch(name))
 
 
@@ -187,14 +188,15 @@ def _needed(answers: Mapping[str, str], name: str, transport: Transport) -> str:
 
 
 def _memory(text: str) -> dict[str, int]:
-    """Lines as of /proc/meminfo in bytes (proc(5): the unit ``kB`` is 1024 bytes)."""
+    """Return lines like /proc/meminfo's in bytes (proc(5): the unit ``kB`` is 1024 bytes)."""
     lines = re.finditer(r"(?m)^(\w+):\s+(\d+) kB$", text)
     return {match[1]: int(match[2]) * 1024 for match in lines}
 
 
 def _os_version(text: str) -> str | None:
-    """Return the first valid answer of OpenHarmony's ``param get``, which prints errors like
-    values.
+    """Return the first valid reply of OpenHarmony's ``param get``.
+
+    Its errors look like values.
     """
     for line in text.splitlines():
         value = line.strip()
@@ -204,7 +206,7 @@ def _os_version(text: str) -> str | None:
 
 
 def _cpus(text: str) -> Iterator[CpuFacts]:
-    """Kinds of cores in /proc/cpuinfo, in the order of their first core."""
+    """Yield the kinds of cores in /proc/cpuinfo, in the order of their first core."""
     kinds: dict[tuple[str | None, ...], int] = {}
     for block in re.split(r"\n\s*\n", text):
         fields = {
@@ -231,7 +233,7 @@ def _cpus(text: str) -> Iterator[CpuFacts]:
 
 
 def _cpu_list(status: str) -> str | None:
-    """Return the CPUs that this shell may use (proc(5)); its jobs may use no others."""
+    """Return the CPUs that this shell may use (proc(5)); its jobs cannot use others."""
     allowed = re.search(r"(?m)^Cpus_allowed_list:[ \t]*(.*)$", status)
     try:
         return ranges(cpu_numbers(allowed[1].strip())) if allowed else None
@@ -242,7 +244,7 @@ def _cpu_list(status: str) -> str | None:
 def free_bytes(text: str) -> int | None:
     """Return the fourth column of ``df -P -k`` (POSIX) in bytes: what this user may still write.
 
-    toybox counts what is reserved for root when root asks, coreutils does not.
+    For root, toybox includes the space reserved for root; coreutils does not.
     """
     match = re.search(r"\s(\d+)\s+(\d+)\s+(\d+)\s+\d+%\s", text)
     return int(match[3]) * 1024 if match else None
@@ -250,14 +252,14 @@ def free_bytes(text: str) -> int | None:
 
 @contextmanager
 def explaining_full_storage(transport: Transport, directory: str) -> Iterator[None]:
-    """Say that inodes are missing if the board's storage is full though it has free bytes."""
+    """Say that inodes are missing if the board's storage is full although bytes are free."""
     try:
         yield
     except BoardNoSpace as error:
         command = f'directory={remote_words(directory)}\n{NEAREST}df -P -i "$directory"'
-        with suppress(LinkError, BoardError):  # the board's own words are true as well
+        with suppress(LinkError, BoardError):  # else: the board's own message
             answer = transport.run(command, timeout=_INODES_SECONDS).text
-            # Inodes, used, free: some file systems have no limit, and report 0 or "-" of 0.
+            # Inodes, used, free: some file systems have no limit, and report 0 or "-" inodes.
             counted = re.search(r"\s([1-9]\d*)\s+\d+\s+0\s+\S+\s", answer)
             if counted and "inode" not in error.message:
                 error.message += f": no inodes are left (of {counted[1]})"
@@ -273,7 +275,7 @@ def _file_system(mounts: str, directory: str) -> str | None:
         if len(fields) < 3:
             continue
         point = fields[1]
-        if "\\" in point:  # as proc(5) writes a blank
+        if "\\" in point:  # proc(5) escapes blanks
             point = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), point)
         inside = directory == point or directory.startswith(point.rstrip("/") + "/")
         # A later mount hides an earlier one at the same place.

@@ -1,4 +1,4 @@
-"""Jobs on a board as the agent reports them: their start, state, files and refusals.
+"""Jobs on a board as the agent reports them: start, state, files and refusals.
 
 A refusal becomes an error with the right blame.
 """
@@ -32,10 +32,10 @@ from labctl.transport.base import CommandResult, board_error, last_object, remot
 
 
 class DirectoryUsed(BoardError):
-    """The directory has a job already, or a job is being started there."""
+    """The directory already has a job, or a job is being started there."""
 
 
-#: Class, message and hint for an error of the agent, by its ``error``; else its own message.
+#: Class, message and hint for an agent's ``error``; otherwise its own message is used.
 _KNOWN: Mapping[str, tuple[type[LabctlError], str, str]] = {
     "stale-epoch": (
         LeaseLost,
@@ -78,16 +78,16 @@ def refusal(kind: str, message: str, what: str) -> LabctlError:
     return error(sentence.format(message), hint=hint)
 
 
-#: Files of a job's directory, as the agent writes them (toolchains/agent/README.md).
+#: Files in a job's directory, as written by the agent (toolchains/agent/README.md).
 STARTED, STATUS = "started.json", "status.json"
 STDOUT, STDERR, TIMELINE, TELEMETRY = "stdout", "stderr", "timeline", "telemetry"
 JOB_FILES = (STARTED, STATUS, STDOUT, STDERR, TIMELINE, TELEMETRY)
 
-#: The outcome of a program that could not be executed.
+#: Outcome of a program that could not be executed.
 SPAWN_FAILED = "spawn-failed"
-#: Outcomes of jobs whose output the board could not keep.
+#: Outcomes of jobs whose output the board could not store.
 OUTPUT_LOST = ("no-space", "write-failed")
-#: The outcome of a job that changed the agent's files in its directory.
+#: Outcome of a job that changed the agent's files in its directory.
 FILES_CHANGED = "files-changed"
 
 DEFAULT_SAMPLE_MS = 1000
@@ -100,10 +100,10 @@ class JobSpec:
 
     ``directory`` is the job's own, absolute and new: its working directory, which gets its files.
     ``argv[0]`` is an absolute path. ``timeout_s`` is enforced by the agent, on the board. The lease
-    at ``lease_path`` must have no greater ``epoch``; None: no check. ``cpus`` is a list such as
-    ``0-3,5`` of the CPUs that the program may use (None: all), ``nice`` is added to the priority of
-    the agent. ``memlock``: it may lock as much memory as is permitted. ``resident`` is a file: the
-    agent reports its share in memory before the program starts.
+    at ``lease_path`` must not have a greater ``epoch``; None: no check. ``cpus`` is a list such as
+    ``0-3,5`` of the CPUs that the program may use (None: all). ``nice`` is added to the agent's
+    priority. ``memlock``: the program may lock as much memory as is permitted. ``resident`` is a
+    file: the agent reports its share in memory before the program starts.
     """
 
     directory: str
@@ -120,9 +120,7 @@ class JobSpec:
     memlock: bool = False
 
     def agent_words(self, agent: str) -> tuple[str, ...]:
-        """Return the words that start the agent; the variables come from ``env``, which boards
-        have.
-        """
+        """Return the words that start the agent; ``env``, which boards have, sets the variables."""
         variables = tuple(f"{name}={value}" for name, value in self.environment.items())
         lease = () if self.lease_path is None else ("--lease", self.lease_path)
         return (
@@ -145,7 +143,7 @@ class JobSpec:
 
 
 class Survivor(Record):
-    """A process that outlived the supervisor of its job, and was ended."""
+    """A process that survived its job's supervisor, and was ended."""
 
     pid: int
     name: str
@@ -156,10 +154,10 @@ class Survivor(Record):
 
 
 class Started(Record):
-    """A job that runs. ``emulator``: the emulator's command that was put before the program.
+    """A started job. ``emulator``: the emulator's command, put before the program.
 
-    ``cpus``, ``nice`` and ``memlock_bytes`` (the most that it may lock) are the kernel's values,
-    None if unknown.
+    ``cpus``, ``nice`` and ``memlock_bytes`` (maximum memory that it may lock) are the kernel's
+    values; None if unknown.
     """
 
     directory: str
@@ -174,19 +172,19 @@ class Started(Record):
 
 
 class JobState(StrEnum):
-    """State of a job. A restarted board is not a state: it raises BoardRebooted."""
+    """State of a job. A restart of the board is not a state: it raises BoardRebooted."""
 
     RUNNING = "running"
     FINISHED = "finished"
-    LOST = "lost"  # its supervisor was killed; its end is unknown
-    ABSENT = "absent"  # nothing was started in that directory
+    LOST = "lost"  # its supervisor was killed; the end of the job is unknown
+    ABSENT = "absent"  # the directory has no started job
 
 
 class JobProgress(Record):
     """Progress of a job.
 
-    The bytes, ``stderr_end`` (the end of its standard error) and ``sample`` are from the board's
-    disk, up to three seconds old while it runs: reading them measures nothing.
+    The bytes, ``stderr_end`` (the end of its standard error) and ``sample`` come from the board's
+    disk, up to three seconds old while the job runs: reading them triggers no measurement.
     """
 
     state: JobState
@@ -203,7 +201,7 @@ class JobProgress(Record):
     def _only_for_show(
         cls, value: Any, validate: ValidatorFunctionWrapHandler
     ) -> TelemetrySample | None:
-        """Parse a value for display only: half a sample on the disk must not end a run."""
+        """Parse a value that is only displayed: half a sample on the disk must not end a run."""
         try:
             sample: TelemetrySample | None = validate(value)
         except ValidationError:
@@ -211,22 +209,22 @@ class JobProgress(Record):
         return sample
 
 
-#: Files with a smaller total come in the answer of the command that reads their hashes.
+#: Files with a smaller total size come with the reply that contains their hashes.
 TOGETHER_BYTES = 256 << 10
 _HASHED = re.compile(rb"([0-9a-f]{64})  (\d{1,19})  (.+)")
-#: A file of the agent's may be larger than the output of both streams by the buffers beside it.
+#: Size by which a file of the agent may exceed the output of both streams, due to buffers.
 _BESIDE_BYTES = 16 << 20
 
 
 def bring_files(agent: str, directory: str, max_output_bytes: int) -> str:
-    """Return the command whose answer :meth:`BroughtFiles.of` reads.
+    """Return the command whose reply :meth:`BroughtFiles.of` reads.
 
-    It prints a line for each existing file of a job, as ``agent hash`` does, an empty line, and the
-    contents of the files, one after the other, unless they are large. What is there in place of a
-    file, and what is larger than any file of the agent, is not read.
+    It prints a line for each existing file of a job (like ``agent hash``), an empty line, and the
+    contents of the files one after another, unless they are large. It does not read other kinds of
+    entries under these names, or files larger than any file of the agent.
     """
     largest = str(max_output_bytes + _BESIDE_BYTES)
-    # mksh counts with 32 bits: a size of more than 6 digits is not added.
+    # mksh counts with 32 bits: a size of more than 6 digits is replaced, not added.
     return f"""\
 cd {remote_words(directory)} || exit
 set --
@@ -250,7 +248,7 @@ done
 
 
 def files_changed(what: str) -> ProgramFailed:
-    """Return the error of a job whose files are not the files that the agent wrote."""
+    """Return the error of a job whose files differ from what the agent wrote."""
     return ProgramFailed(
         f"the program changed the files in which its output was kept: {printable_line(what)}",
         hint="a program may write to its folder, but not to the agent's files there",
@@ -258,7 +256,7 @@ def files_changed(what: str) -> ProgramFailed:
 
 
 def check_lengths(files: Mapping[str, Path], status: JobStatus) -> None:
-    """Raise ProgramFailed unless the fetched streams have the length that the status says."""
+    """Raise ProgramFailed unless the fetched streams have the lengths in the status."""
     if status.outcome in OUTPUT_LOST:
         return
     for name, size_bytes in ((STDOUT, status.stdout_bytes), (STDERR, status.stderr_bytes)):
@@ -269,23 +267,23 @@ def check_lengths(files: Mapping[str, Path], status: JobStatus) -> None:
 
 @dataclass(frozen=True)
 class BroughtFiles:
-    """Files of a job: their names, and those that came whole with the answer."""
+    """Files of a job: their names, and the files that came complete with the reply."""
 
     names: tuple[str, ...]
-    #: Each has the length and the hash that the agent reported.
+    #: Each has the length and the hash reported by the agent.
     contents: Mapping[str, bytes]
 
     @classmethod
     def of(cls, answer: CommandResult, what: str) -> Self:
-        """Read the answer to :func:`bring_files`, a step ``what``.
+        """Read the reply to :func:`bring_files`, in the step ``what``.
 
         Raises ProgramFailed, ProtocolError, BoardError.
         """
         changed = re.search(rb"(?m)^changed (.+)$", answer.output)
-        if changed and answer.exit_status == 1:  # then no contents follow
+        if changed and answer.exit_status == 1:  # the reply has no contents
             raise files_changed(changed[1].decode(errors="replace"))
         told = last_object(answer.text) if answer.exit_status == 2 else None
-        if told is not None and "error" in told:  # of an agent before version 6
+        if told is not None and "error" in told:  # from agents before version 6
             raise refusal(str(told["error"]), str(told.get("message")), what)
         require(answer, what)
         head, _, rest = answer.output.partition(b"\n\n")
@@ -305,7 +303,7 @@ class BroughtFiles:
         return cls(tuple(names), contents)
 
     def write(self, folder: Path) -> set[str]:
-        """Write the files that came whole; return their names. Raises HostError."""
+        """Write the files that came complete; return their names. Raises HostError."""
         for name, content in self.contents.items():
             with appearing(folder / name, sync=False) as file:
                 file.write(content)

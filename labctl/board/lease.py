@@ -1,21 +1,21 @@
 """The lease in a board's workdir decides who may use the board. The greatest epoch wins.
 
-Every lasting change of a board is made by its agent, which checks the epoch in the same process
-(:class:`Fence`): it locks the lease, looks at its epoch, and becomes the shell that makes the
-change (``agent guard``). A new lease is written under the same lock (``agent take``), once the jobs
-of older epochs have ended: when its epoch is on the board, no change of an older one is under way
-there, and none begins. A lease is held while :meth:`BoardLease.check` agrees. Controllers on one
-host exclude each other before they come here.
+The board's agent makes every lasting change, and checks the epoch in the same process
+(:class:`Fence`): it locks the lease, checks its epoch, and becomes the shell that makes the change
+(``agent guard``). A new lease is written under the same lock (``agent take``), once the jobs of
+older epochs have ended. So when its epoch is on the board, no change of an older epoch is running,
+and none can start. A lease is held while :meth:`BoardLease.check` agrees. Controllers on one host
+exclude each other before they come here.
 
-The holder of a lease gives signs of life, in ``lease.alive`` beside it: the boot and the seconds
-since it began, which no clock setting changes. So a dead controller blocks nobody for long, and a
-living one is not displaced by mistake.
+The holder of a lease gives signs of life in the file ``lease.alive``: the boot id, and the seconds
+since boot, which setting the clock does not change. So a dead controller does not block others for
+long, and a living controller is not replaced by mistake.
 
-Without an agent, changes are made only below ``incoming/<epoch>``: raw transfers go there, and
-nobody else reads it. The first agent publishes itself from there.
+Without an agent, changes are made only below ``incoming/<epoch>``: raw transfers go there, and no
+other controller reads it. The first agent publishes itself from there.
 
-The lease does not cover commands of people (``labctl shell``, ``labctl hdc``), and temporary files
-that a command makes and removes itself in the board's folder for them.
+The lease does not cover users' commands (``labctl shell``, ``labctl hdc``), nor temporary files
+that a command creates and removes in the board's temporary folder.
 """
 
 import json
@@ -28,8 +28,8 @@ from datetime import UTC, datetime
 
 from labctl.board.facts import SECTION, sections
 from labctl.board.job import Survivor, refusal
-from labctl.checked import LONGEST_LINE
 from labctl.errors import BoardError, LeaseLost, printable_line
+from labctl.text_types import LONGEST_LINE
 from labctl.transport.base import CommandResult, Transport, last_object, remote_words, require
 from labctl.virtual.marks import BOOT_ID
 
@@ -39,28 +39,20 @@ INCOMING = "incoming"
 _TIMEOUT_SECONDS = 60.0
 #: Statuses of an agent that did not execute the program; see its ``failure.h``.
 _REFUSALS = (2, 71, 75, 76)
-#: For agents before version 5, which have no ``guard``: the same check, in the same shell, but
-#: without a lock. A change that begins in between is not excluded.
-_UNLOCKED = """\
-now=$(sed -n 's/.*"epoch": *\\([0-9][0-9]*\\).*/\\1/p' {lease} 2>/dev/null)
-[ "${{now:-0}}" -le {epoch} ] || exit 75
-"""
 
 
 @dataclass
 class Fence:
-    """The agent that makes changes below a board's workdir, and the epoch under which it may.
+    """The agent that makes changes below a board's workdir, and the epoch for them.
 
-    The epoch is that of the held lease; before that, the one seen on the board: 0 for none.
-    ``agent`` is its path on the board; None before an agent is there.
+    The epoch is the held lease's; before that, the epoch seen on the board, or 0. ``agent`` is the
+    agent's path on the board; None before an agent is there.
     """
 
     transport: Transport
     workdir: str
     agent: str | None = None
     epoch: int = 0
-    #: The agent is older than version 5.
-    is_old: bool = False
 
     @property
     def lease(self) -> str:
@@ -74,14 +66,12 @@ class Fence:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Options for the agent's commands to check the epoch."""
+        """Options with which the agent's commands check the epoch."""
         return ("--lease", self.lease, "--epoch", str(self.epoch))
 
     def guarded(self, script: str, *, agent: str | None = None, epoch: int | None = None) -> str:
-        """Return the command that runs a script unless a newer epoch is on the board."""
+        """Return the command that runs a script unless the board has a newer epoch."""
         number = self.epoch if epoch is None else epoch
-        if self.is_old:
-            return _UNLOCKED.format(lease=remote_words(self.lease), epoch=number) + script
         program = agent or self.agent
         assert program is not None, "nothing is changed on a board before it has an agent"
         fence = ("--lease", self.lease, "--epoch", str(number))
@@ -98,8 +88,8 @@ class Fence:
     ) -> str:
         """Run a script that changes the board; return its output.
 
-        ``agent`` replaces the board's agent. Raises LeaseLost if a newer epoch is on the board, and
-        then nothing is changed; LinkError, BoardError.
+        ``agent`` replaces the board's agent. Raises LeaseLost if the board has a newer epoch, and
+        then changes nothing; LinkError, BoardError.
         """
         command = self.guarded(script, agent=agent, epoch=epoch)
         result = self.transport.run(command, timeout=timeout)
@@ -108,32 +98,29 @@ class Fence:
 
 
 def refuse_stale(result: CommandResult, what: str) -> None:
-    """Raise the agent's reason not to act: LeaseLost, BoardError.
+    """Raise the agent's reason for refusing: LeaseLost, BoardError.
 
-    The caller judges any other end of the command.
+    The caller judges all other results of the command.
     """
     if result.exit_status not in _REFUSALS:
         return
     answer = last_object(result.text)
     if answer is not None and "error" in answer:
         raise refusal(str(answer["error"]), str(answer.get("message")), what)
-    if result.exit_status == 75 and not result.text.strip():  # the shell of an older agent
-        raise LeaseLost("another controller has taken the board")
 
 
 #: A controller gives signs of life while it waits for a board to become ready, and before and after
-#: each trial; it is silent while it retries a lost link. While its job runs it may be silent for
-#: any time.
+#: each trial. It is silent while it retries a lost link, and may be silent while its job runs.
 ALIVE_SECONDS = 10 * 60.0
-#: The lab's state keeps greater ones: a board that names this one can still be taken.
+#: The lab's state can store greater epochs: a board with this epoch can still be taken.
 _MOST_EPOCH = 1 << 52
-#: The agent waits for changes under way, and ends jobs, before it writes a new lease.
+#: Before writing a new lease, the agent waits for running changes, and ends jobs.
 _TAKE_SECONDS = 90.0
-#: Seconds since the boot, and the boot's id; ``_UPTIME`` comes before. The shell does everything it
-#: can itself: each program costs a board more than the rest of these scripts.
+#: Seconds since boot, and the boot id; put ``_UPTIME`` before it. The shell does as much as
+#: possible itself: starting a program costs more than the rest of these scripts.
 _UPTIME = "{ read -r uptime _ </proc/uptime; } 2>/dev/null\n"
 _NOW = f'"${{uptime%%.*}} {BOOT_ID}"'
-#: Line between the lease that was seen and the output of a script under it.
+#: Line between the lease that was read and the output of a script under it.
 _CHECKED = "@labctl checked"
 
 
@@ -146,13 +133,13 @@ class Lease:
     host: str
     utc: str
     token: str
-    #: Name of the lab's state that gave out the board; empty without one.
+    #: Name of the lab's state that assigned the board; empty without a state.
     state: str = ""
 
 
 @dataclass(frozen=True)
 class LeaseStatus:
-    """A lease and the time (s) since its holder's last sign of life; None: none since the boot."""
+    """A lease and the time (s) since its holder's last sign of life; None: none since boot."""
 
     lease: Lease
     silent_seconds: float | None
@@ -160,7 +147,7 @@ class LeaseStatus:
 
     @property
     def alive(self) -> bool:
-        """True if its holder's last sign of life is recent; its own running job needs none."""
+        """True if its holder's last sign of life is recent; a running job does not need one."""
         return self.silent_seconds is not None and self.silent_seconds <= self.alive_seconds
 
 
@@ -170,14 +157,14 @@ def lease_question(workdir: str) -> str:
     return (
         f"section lease; [ ! -e {path} ] || cat {path}\n"
         f"{_UPTIME}section now; echo {_NOW}\n"
-        # `echo` in mksh changes backslashes; a sign of life has none.
+        # `echo` in mksh changes backslashes; a valid sign of life has none.
         f"{{ read -r heard <{path}.alive; }} 2>/dev/null\n"
         'section alive; case $heard in *\\\\*) ;; *) echo "$heard";; esac\n'
     )
 
 
 class BoardLease:
-    """The lease of one board. ``workdir`` is made when it is taken.
+    """The lease of one board. ``workdir`` is created when the lease is taken.
 
     Reading needs no agent; the agent in ``fence`` takes, checks and releases the lease. A holder
     that is silent for ``alive_seconds`` is dead.
@@ -202,7 +189,7 @@ class BoardLease:
         self.path = self._fence.lease
 
     def read(self) -> Lease | None:
-        """Return the lease on the board, None if there is no file.
+        """Return the lease on the board; None if there is no lease file.
 
         Raises LinkError, and BoardError if the file cannot be parsed.
         """
@@ -212,18 +199,18 @@ class BoardLease:
     def status(self) -> LeaseStatus | None:
         """Return the lease with its holder's last sign of life; None if there is no lease.
 
-        Raises what :meth:`read` raises.
+        Raises as :meth:`read` does.
         """
         return self.status_in(sections(self._run(f"{SECTION}{lease_question(self._workdir)}")))
 
     def status_in(self, answers: Mapping[str, str]) -> LeaseStatus | None:
-        """Read the answers to :func:`lease_question`. Raises BoardError."""
+        """Parse the answers to :func:`lease_question`. Raises BoardError."""
         lease = self._lease_in(answers.get("lease", ""))
         now, boot = _moment(answers.get("now", ""))
         heard, heard_boot = _moment(answers.get("alive", ""))
         if lease is None:
             return None
-        # A sign may have come after the board printed the time, while its answer was on the way.
+        # A sign may be newer than the time that the board printed, because it came later.
         if now is None or heard is None or boot != heard_boot or heard > now + self._timeout:
             return LeaseStatus(lease, None, self._alive_seconds)
         return LeaseStatus(lease, float(max(0, now - heard)), self._alive_seconds)
@@ -265,12 +252,12 @@ class BoardLease:
         """Take the board with an epoch above the board's and above ``minimum_epoch``.
 
         The earlier holder loses it, unless ``on_conflict``, which gets its status, raises.
-        ``token`` is new for each acquisition; by it the caller recognises the lease even if the
-        answer is lost. ``state`` names the lab's state that gave the board to the caller. A
-        recently ``seen`` status is read again only if the lease has changed. All jobs on the board
-        are ended first, and what outlived their supervisors: ``survivors``. ``also`` is a script
-        that prints sections in the same command, under the new lease: ``answers``.
-        Raises LinkError, BoardError, and LeaseLost if another controller was faster.
+        ``token`` is new for each acquisition; with it the caller recognises the lease even if the
+        reply is lost. ``state`` names the lab's state that assigned the board to the caller. A
+        recently ``seen`` status is read again only if the lease has changed. First, all jobs on the
+        board and processes that survived their supervisors are ended: ``survivors``. ``also`` is a
+        script that prints sections in the same command, under the new lease: ``answers``. Raises
+        LinkError, BoardError, and LeaseLost if another controller was faster.
         """
         wanted = Lease(
             lab=lab,
@@ -290,14 +277,14 @@ class BoardLease:
         return self._take(wanted, before, also)
 
     def _take(self, wanted: Lease, before: LeaseStatus | None, also: str) -> Lease:
-        """Replace a lease by one of a greater epoch; raise LeaseLost if it has changed."""
+        """Replace a lease by one with a greater epoch; raise LeaseLost if it has changed."""
         agent, seen = self._fence.agent, before.lease.epoch if before else 0
         lease = replace(wanted, epoch=max(wanted.epoch, seen + 1))
         assert agent is not None, "a board is taken by its agent"
         options = ("--lease", self.path, "--epoch", str(lease.epoch), "--before", str(seen))
         jobs = ("--jobs", f"{self._workdir}/jobs", "--", json.dumps(asdict(lease)))
         take = remote_words(agent, "take", *options, *jobs)
-        # Remove leftovers of raw transfers of older epochs; an older agent's jobs need a folder.
+        # Remove leftovers of older epochs' raw transfers; the agent's jobs need a folder.
         workdir = remote_words(self._workdir)
         first = (
             f"cd {workdir} && umask 022 && {{ [ -d jobs ] || mkdir -p jobs; }} || exit 1\n"
@@ -312,20 +299,21 @@ class BoardLease:
         self._refuse_stale(result, what, lease)
         text = require(result, what).text
         taken = last_object(text.partition("\n")[0]) or {}
-        self.survivors = tuple(map(Survivor.model_validate, taken.get("survivors", ())))
+        ended = taken.get("survivors", ())
+        self.survivors = tuple(Survivor.model_validate(one, extra="ignore") for one in ended)
         self.answers = sections(text)
         return lease
 
     def check(self, lease: Lease) -> None:
-        """Give a sign of life if the board's lease is still this one; else raise LeaseLost."""
+        """Give a sign of life if the board still has this lease; else raise LeaseLost."""
         self.check_and_run(lease, ":", timeout=self._timeout)
 
     def check_and_run(self, lease: Lease, script: str, *, timeout: float) -> CommandResult:
-        """Do as :meth:`check`, then run a script in the same command; return its result."""
+        """Check as :meth:`check`, then run a script in the same command; return its result."""
         path = remote_words(self.path)
         checked = (
             f"[ ! -e {path} ] || cat {path}\n{_UPTIME}"
-            # Not truncated: so it is never empty, and a full disk has room for it.
+            # Not truncated: so the file is never empty, and a full disk has room for it.
             f"{self._if_held(lease, f'echo {_NOW} 2>/dev/null 1<>{self._alive}')}\n"
             f"echo; echo {remote_words(_CHECKED)}"
         )
@@ -339,7 +327,7 @@ class BoardLease:
         return replace(result, output=output)
 
     def _refuse_stale(self, result: CommandResult, what: str, lease: Lease) -> None:
-        """Raise as :func:`refuse_stale` does; the error names the present holder."""
+        """Raise as :func:`refuse_stale` does; the error names the current holder."""
         try:
             refuse_stale(result, what)
         except LeaseLost:
@@ -347,7 +335,7 @@ class BoardLease:
             raise
 
     def _refuse_other(self, now: Lease | None, lease: Lease) -> None:
-        """Raise LeaseLost unless the board's lease is this one."""
+        """Raise LeaseLost unless the board has this lease."""
         if now == lease:
             return
         if now is None:
@@ -357,9 +345,9 @@ class BoardLease:
         raise LeaseLost(f"{other} this run has {lease.epoch})", hint=hint)
 
     def release(self, lease: Lease, *, also: str = "") -> None:
-        """Release the board, and run ``also`` with that; the epoch of the lease stays.
+        """Release the board and run ``also`` in the same command; the lease keeps its epoch.
 
-        Raises LinkError, BoardError, LeaseLost: if a newer epoch is there, nothing is done.
+        Raises LinkError, BoardError, LeaseLost (a newer epoch is there; then nothing is done).
         """
         script = f"{self._if_held(lease, f'rm -f {self._alive}')}\n{also or ':'}"
         what = f"cannot release {self.path} on the board" + (", and clear up" if also else "")
@@ -375,7 +363,7 @@ class BoardLease:
         return f"cannot read {self.path} on the board"
 
     def _if_held(self, lease: Lease, command: str) -> str:
-        """Return a shell command that runs only if the file has this lease, which is one line."""
+        """Return a shell command that runs only if the one-line file has this lease."""
         token = remote_words(f'"token": "{lease.token}"')
         read = f"{{ read -r lease <{remote_words(self.path)}; }} 2>/dev/null"
         return f"{read}; case $lease in *{token}*) {command};; esac"
@@ -385,18 +373,18 @@ class BoardLease:
 
 
 def _shown(value: object) -> str:
-    """Return a text of the board that messages show: bounded, safe for a terminal."""
+    """Return a board's text for messages: shortened, safe for a terminal."""
     return printable_line(str(value))[:LONGEST_LINE]
 
 
 def _epoch(value: object) -> int:
-    """Return an epoch in the range of the agent. Raises ValueError."""
+    """Return an epoch within the agent's range. Raises ValueError."""
     if type(value) is not int or not 0 <= value <= _MOST_EPOCH:
         raise ValueError("no epoch")
     return value
 
 
 def _moment(text: str) -> tuple[int | None, str]:
-    """Return the seconds since a boot, and its id; text after it is from a longer earlier sign."""
+    """Return seconds since boot, and the boot id. Text after them is left from a longer sign."""
     seconds, _, boot = text.strip().partition("\n")[0].rstrip().partition(" ")
     return (int(seconds), boot) if seconds.isdecimal() and boot else (None, "")

@@ -1,6 +1,6 @@
-"""Measurement of a board's memory and storage, by the agent as an ordinary job.
+"""Measurement of a board's memory and storage: the agent runs as an ordinary job.
 
-As a job it survives a lost link, is refused if another controller has the board, and is ended by
+As a job it survives a lost link, is refused if another controller has the board, and is stopped by
 the agent if it hangs.
 """
 
@@ -24,7 +24,7 @@ from labctl.results.telemetry import held_down_share, others_share, read_telemet
 from labctl.transport.base import Transport, remote_words, require
 
 _TIMEOUT_SECONDS = 20.0
-#: Time (s) for the agent beyond its measurement: writing and removing its file.
+#: Time (s) for the agent in addition to its measurement: writing and removing its file.
 _BESIDES_SECONDS = 180.0
 _CLOCKS = {
     "scaling_governor": "governor",
@@ -55,7 +55,7 @@ class Effort:
 
 
 QUICK = Effort()
-#: On a phone-class board about two minutes; the file is larger than what storage itself caches.
+#: About two minutes on a phone-class board; the file is larger than the storage's own cache.
 FULL = Effort(memory_s=10.0, storage_s=80.0, file_bytes=1 << 30)
 
 
@@ -74,7 +74,7 @@ class MeasuredJob:
 
 
 class MemoryBench(Record):
-    """The answer of ``agent bench-memory``, and ``others_share`` as in :class:`MeasuredJob`."""
+    """The reply of ``agent bench-memory``, and ``others_share`` as in :class:`MeasuredJob`."""
 
     others_share: float | None = None
     held_down_share: float | None = None
@@ -86,7 +86,7 @@ class MemoryBench(Record):
 
 
 class StorageBench(Record):
-    """The answer of ``agent bench-storage``, and ``others_share`` as in :class:`MeasuredJob`."""
+    """The reply of ``agent bench-storage``, and ``others_share`` as in :class:`MeasuredJob`."""
 
     others_share: float | None = None
     held_down_share: float | None = None
@@ -97,7 +97,7 @@ class StorageBench(Record):
 
 
 class AgentFacts(Record):
-    """The part of ``agent facts`` that a probe needs beside :class:`BoardFacts`."""
+    """The part of ``agent facts`` that a probe needs in addition to :class:`BoardFacts`."""
 
     agent_version: str
     page_size_bytes: int | None = None
@@ -106,11 +106,11 @@ class AgentFacts(Record):
 
 
 class Measuring:
-    """Measurements on one held board: ``epoch`` is that of the lease at ``lease_path``.
+    """Measurements on one held board: ``epoch`` belongs to the lease at ``lease_path``.
 
-    ``check_lease`` gives a sign of life before each, and raises LeaseLost.
-    Every method raises LinkError, LeaseLost, BoardError, ProgramFailed (the agent could not
-    measure) and OutputNotUnderstood.
+    ``check_lease`` gives a sign of life before each measurement, and raises LeaseLost. Every method
+    raises LinkError, LeaseLost, BoardError, ProgramFailed (the agent could not measure) and
+    OutputNotUnderstood.
     """
 
     def __init__(
@@ -131,18 +131,18 @@ class Measuring:
         self._check_lease = check_lease
 
     def memory(self, effort: Effort) -> MemoryBench:
-        """DRAM read with 1, 2, 4 ... threads."""
+        """Measure reads of DRAM with 1, 2, 4 ... threads."""
         return self._bench(MemoryBench, ("bench-memory",), effort.memory_s)
 
     def storage(self, effort: Effort) -> StorageBench:
-        """Measure reads of a file in the job's directory, which is removed afterwards."""
+        """Measure reads of a file in the job's directory; remove the file afterwards."""
         file = ".bench"
         size = () if effort.file_bytes is None else ("--bytes", str(effort.file_bytes))
         words = ("bench-storage", "--file", file, *size)
         return self._bench(StorageBench, words, effort.storage_s)
 
     def facts(self) -> AgentFacts:
-        """Return the agent's own facts, now."""
+        """Return the agent's current facts."""
         words = remote_words(self._agent.path, "facts")
         answer = require(
             self._transport.run(words, timeout=_TIMEOUT_SECONDS), "cannot ask the agent for facts"
@@ -162,7 +162,7 @@ class Measuring:
         return _clocks(answers.get("clocks", "")), lines[-1].split()[0] if len(lines) > 1 else None
 
     def job(self, argv: tuple[str, ...], timeout_s: float) -> MeasuredJob:
-        """Run a program as a job that leaves nothing on the board."""
+        """Run a program as a job, and remove its files from the board."""
         self._check_lease()
         directory = self._agent.job_directory(f"probe-{secrets.token_hex(8)}")
         spec = JobSpec(directory, argv, timeout_s, self._epoch, self._lease_path)
@@ -185,8 +185,9 @@ class Measuring:
         return found.model_copy(update=shares)
 
     def _failure(self, command: str, output: bytes, outcome: str) -> ProgramFailed:
-        """Return the error for the agent's failure: too little space or memory does not end a
-        probe.
+        """Return the error for the agent's failure.
+
+        Too little space or memory does not end a probe.
         """
         try:
             why = str(read_json(output)["message"])
@@ -199,7 +200,7 @@ class Measuring:
 
     def _understood(self, answer: type[_Answer], output: bytes) -> _Answer:
         try:
-            return answer.of_json(output)
+            return answer.of_json(output, extra="ignore")
         except ValueError as error:
             raise OutputNotUnderstood(
                 f"{self._transport.label}: the agent's answer cannot be understood",

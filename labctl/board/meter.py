@@ -1,7 +1,7 @@
-"""Power meters: the meter of a board in ``devices.yaml`` is read while a program runs.
+"""Power meters: a board's meter in ``devices.yaml`` is read while a program runs.
 
 A kind of meter is a class with one method. A faulty meter does not affect the measurement: a thread
-of this host reads it, each answer has a time-out, and a meter that hangs is abandoned.
+of this host reads it, each reply has a time-out, and a meter that hangs is abandoned.
 """
 
 import math
@@ -18,16 +18,16 @@ from labctl.config.printed import NUMBER, read_json, text_at
 from labctl.errors import HostError, HostTimeout, LabctlError
 from labctl.http import Unreachable, pieces, request
 
-#: Maximum length of an answer. Plugs send some 2 kB.
+#: Maximum length of a reply. Plugs send about 2 kB.
 _MOST_BYTES = 64 << 10
-#: Time (s) beyond a meter's own time-out until it is abandoned.
+#: Time (s) beyond a meter's own time-out after which it is abandoned.
 _GRACE_SECONDS = 2.0
-#: No meter of a board shows more, in watts or joules.
+#: Upper limit of a plausible value, in watts or joules.
 _BEYOND = 1e12
 
 
 class Meter(ABC):
-    """A meter: its present value."""
+    """A meter that shows its present value."""
 
     def __init__(self, location: str, unit: str, interval_s: float, timeout_s: float):
         self.location = location
@@ -42,7 +42,7 @@ class Meter(ABC):
         """Return the meter's raw text. Raises HostError."""
 
     def read(self) -> float:
-        """Watts, or joules since some moment. Raises HostError for anything else."""
+        """Return watts, or joules since some moment. Raises HostError for anything else."""
         reading = self.ask().strip()
         value = float(reading) * self._factor if NUMBER.fullmatch(reading) else math.nan
         if not 0 <= value < _BEYOND:
@@ -104,7 +104,7 @@ class _NetworkMeter(Meter):
             connect_s=self.timeout_s,
             silence_s=self.timeout_s,
             follow=False,
-            direct=True,  # a meter is in this network: no proxy, no ~/.netrc
+            direct=True,  # the meter is in this network: no proxy, no ~/.netrc
         ) as answer:
             if answer.status_code != HTTPStatus.OK:
                 raise HostError(
@@ -120,14 +120,15 @@ class _NetworkMeter(Meter):
 
 
 def meter_of(config: MeterConfig) -> Meter:
-    """Make the meter that a board's ``power`` describes."""
+    """Create the meter described in a board's ``power``."""
     return _ProgramMeter(config) if isinstance(config, CommandMeter) else _NetworkMeter(config)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A reading between two times of this host's monotonic clock, or the reason why there is
-    none.
+    """A reading, or the reason why there is none.
+
+    It was taken between two times of this host's monotonic clock.
     """
 
     asked_ns: int
@@ -137,7 +138,7 @@ class Answer:
 
 
 class PowerLog:
-    """Reads a meter repeatedly, in a thread. Raises no errors of the meter."""
+    """Reads a meter repeatedly, in a thread. The meter's errors are not raised."""
 
     def __init__(self, meter: Meter):
         self.meter = meter
@@ -147,25 +148,25 @@ class PowerLog:
         self._thread = threading.Thread(target=self._ask_on, name="power meter", daemon=True)
 
     def start(self) -> None:
-        """Begin, and wait for the first answer for a limited time."""
+        """Start, and wait a limited time for the first reply."""
         self._thread.start()
         interrupts.wait(self._answered, self.meter.timeout_s + _GRACE_SECONDS)
 
     def end(self, *, in_peace: bool) -> None:
-        """End; without an error, after one more reading. Waits for a limited time."""
+        """Stop; if ``in_peace``, after one more reading. Waits a limited time."""
         self._in_peace = in_peace
         self._ending.set()
-        # One answer may be under way, and one more is requested.
+        # One reply may be pending, and one more is requested.
         interrupts.join(self._thread, 2 * self.meter.timeout_s + _GRACE_SECONDS)
 
     @property
     def answers(self) -> tuple[Answer, ...]:
-        """Readings in the order of their time."""
+        """Readings in order of time."""
         return tuple(self._answers)
 
     @property
     def hangs(self) -> bool:
-        """True if the meter was abandoned during an answer."""
+        """True if the meter was abandoned while it owed a reply."""
         return self._ending.is_set() and self._thread.is_alive()
 
     def _ask_on(self) -> None:
@@ -183,7 +184,7 @@ class PowerLog:
             value = self.meter.read()
         except LabctlError as error:
             why = error.message
-        except Exception as error:  # a bug too: it must not cost a trial its meter's other answers
+        except Exception as error:  # even a bug must not cost a trial the meter's other replies
             why = f"bug in labctl: {type(error).__name__}: {error}"
         self._answers.append(Answer(asked, time.monotonic_ns(), value, why))
         self._answered.set()

@@ -1,12 +1,12 @@
 """Restart of a board and its power switches: the only way to use them, for the board's holder.
 
-A switch knows no epoch. So both leases are checked right before it acts: the board's own, if the
-board answers, and the lab's. The lab's lease is renewed for the duration of the switch, so nobody
-else gets the board meanwhile.
+A switch does not know epochs. So both leases are checked right before it acts: the board's own (if
+the board answers) and the lab's. The lab's lease is renewed for the duration of the switch, so no
+other user gets the board meanwhile.
 
-A process suspended between the check and the switch, for longer than the renewed lease, still acts
-when it continues. A trial of the next holder then ends as one whose board restarted: that counts as
-infrastructure's fault and is never a result.
+If a process is suspended between the check and the switch, for longer than the renewed lease, it
+still acts when it continues. A trial of the next holder then ends as if its board restarted: that
+counts as an infrastructure fault and never as a result.
 """
 
 from collections.abc import Callable
@@ -30,31 +30,31 @@ T = TypeVar("T")
 class BoardPower:
     """The switches of a board held under ``lease``; ``on_board`` is the board's own lease.
 
-    Methods raise LeaseLost, or BoardBusy while a controller with another lab's lease is alive, and
-    then nothing has happened to the board.
+    Methods raise LeaseLost, or BoardBusy while a controller with another lab's lease is alive; then
+    nothing has happened to the board.
     """
 
     leases: BoardLeases
     lease: StateLease
     on_board: BoardLease
-    #: Name of the lab's state; epochs of another one's are not compared with its own.
+    #: Name of the lab's state; its epochs cannot be compared with another state's.
     identity: str | None
 
     def reboot(self, epoch: int, transport: Transport, *, timeout: float) -> str | None:
-        """Restart the board; wait at most ``timeout`` s until it runs again; return its new boot.
+        """Restart the board; wait up to ``timeout`` s until it runs; return its new boot id.
 
-        Raises what :func:`labctl.transport.readiness.reboot` raises.
+        Raises as :func:`labctl.transport.readiness.reboot` does.
         """
         return self.act(epoch, lambda: reboot(transport, timeout=timeout), seconds=timeout)
 
     def act(self, epoch: int, switch: Callable[[], T], *, seconds: float) -> T:
         """Use a switch (power, a USB port, flashing), for at most ``seconds``.
 
-        ``epoch`` is the caller's. If the board does not answer, the lab's lease is enough. Raises
-        what ``switch`` raises.
+        ``epoch`` is the caller's. If the board does not answer, the lab's lease is sufficient.
+        Raises the errors of ``switch``.
         """
         now = None
-        with suppress(LinkError, BoardError):  # this may be the reason for the switch
+        with suppress(LinkError, BoardError):  # this may be the reason to use the switch
             now = self.on_board.status()
         if now is not None and now.alive and now.lease.state != (self.identity or ""):
             raise BoardBusy(

@@ -1,4 +1,4 @@
-"""The probes of a lab's boards: ``<lab>/boards/<name>/probe-<UTC>.json``, one file each."""
+"""The probes of a lab's boards, one file each: ``<lab>/boards/<name>/probe-<UTC>.json``."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -14,20 +14,20 @@ from labctl.records.probe import BoardProbe, Slowdown
 from labctl.stats.describe import mad, median
 
 FOLDER = "boards"
-#: A rate that is lower by more than this share is called slower. Repeated probes of an idle machine
-#: differ by a few per cent; some boards' by more, which their own probes show.
+#: A rate that is lower by more than this share is reported as slower. Repeated probes of an idle
+#: machine differ by a few per cent; some boards differ by more, as their own probes show.
 LEAST_MARGIN, MOST_MARGIN = 0.15, 0.5
 #: B. Iglewicz and D. Hoaglin (1993): more than 3.5 robust standard deviations from the median.
 _DEVIATIONS = 3.5
-#: Number of probes that count, and number needed to compute their spread.
+#: Number of probes that count, and minimum number to compute their spread.
 _KEPT_IN_MIND, _TELLING = 5, 3
-#: A larger file is cached less by the storage itself: files of other sizes are not compared.
+#: The storage itself caches a larger file less: files of different sizes are not compared.
 _LIKE_FILE = 2
 _NAME = re.compile(r"probe-\d{8}T\d{6}\.\d{6}Z\.json")
 
 
 def probe_folder(lab_root: Path, board: str) -> Path:
-    """Folder of a board's probes; it need not exist."""
+    """Return the folder of a board's probes; it need not exist."""
     return lab_root / FOLDER / board
 
 
@@ -49,8 +49,8 @@ def latest_probe(
 ) -> BoardProbe | None:
     """Return the last probe of a board, taken in this execution (None: in any).
 
-    For bounds of a real board ask for ``Execution.BOARD``: a virtual one may have had its name. A
-    file that cannot be read counts as absent. Raises NewerRecord for one of a newer labctl.
+    For bounds of a real board use ``Execution.BOARD``: a virtual board may have had the same name.
+    A file that cannot be read counts as absent. Raises NewerRecord for a newer labctl's file.
     """
     return next(_probes(lab_root, board, execution), None)
 
@@ -69,7 +69,7 @@ def compare_probes(now: BoardProbe, earlier: Sequence[BoardProbe]) -> BoardProbe
     """Add to the new probe the rates that are slower than the median of ``earlier``, newest first.
 
     Only equal conditions are compared: the same agent, pattern, method, block, number of threads
-    and model, with a file of about the same size. A noisier rate must be lower by more.
+    and model, with a file of similar size. A noisier rate must differ by more.
     """
     earlier = [probe for probe in earlier if probe.agent_version == now.agent_version]
     if not earlier:
@@ -92,7 +92,7 @@ def _margin(known: Sequence[int]) -> float:
 
 
 def _probes(lab_root: Path, board: str, execution: Execution | None) -> Iterator[BoardProbe]:
-    """Newest first."""
+    """Return the probes of a board, newest first."""
     for path in _newest_first(probe_folder(lab_root, board)):
         try:
             probe = read_record(BoardProbe, path.read_bytes(), path)
@@ -111,7 +111,7 @@ def all_probe_files(lab_root: Path) -> list[Path]:
 
 
 def probe_moment(path: Path) -> datetime:
-    """Return the time of a probe, from its file's name."""
+    """Return the time of a probe from its file's name."""
     return datetime.strptime(path.name, "probe-%Y%m%dT%H%M%S.%fZ.json").replace(tzinfo=UTC)
 
 
@@ -124,7 +124,7 @@ def _newest_first(folder: Path) -> list[Path]:
 def probe_rates(probe: BoardProbe, like: BoardProbe | None = None) -> dict[str, int]:
     """Return every rate by its description, in bytes per second.
 
-    Storage rates are left out if the file had another size than that of the probe ``like``.
+    Storage rates are left out if their file size differs from the probe ``like``.
     """
     found = {
         f"memory read, {_threads(memory.threads)}": memory.bytes_per_second
@@ -163,7 +163,7 @@ def probe_files(lab_root: Path) -> dict[str, Path]:
 
 
 def probe_row(path: Path) -> ProbeRow:
-    """Return the row of a probe. One that cannot be read has the moment of its name, and why."""
+    """Return the row of a probe. If unreadable, the row has its file's time, and the reason."""
     board, file = path.parent.name, f"{path.parent.name}/{path.name}"
     try:
         probe = read_record(BoardProbe, path.read_bytes(), path)

@@ -1,9 +1,9 @@
-"""Removal of files from a board that were unused for long, never of files in use.
+"""Removal of files from a board that were not used for long; files in use are never removed.
 
-Ages are by the board's own clock, since a run or deploy last needed the content. With an impossible
-time on the clock the age is unknown: such content is removed only to free space. While another
+Ages are measured by the board's own clock, since a run or deploy last needed the content. If a time
+is impossible, the age is unknown: such content is removed only to free space. While another
 controller holds the board (see :mod:`labctl.board.lease`), content that it may need stays; a dead
-controller no longer holds it.
+controller does not hold it.
 """
 
 import re
@@ -21,14 +21,12 @@ from labctl.transport.base import Transport, remote_words, require
 _TIMEOUT_SECONDS = 120.0
 #: A clock before 2020-01-01 has not been set since the board was switched on.
 _SANE_SECONDS = 1_577_836_800
-#: Maximum time (s) before taking the lease in which a controller sends its files.
+#: Maximum time (s) between sending files and taking the lease, for a controller.
 _BROUGHT_SECONDS = 24 * 3600
 #: Younger content may belong to a slow transfer or to a job that is about to start.
 _UNDER_WAY_SECONDS = 3600
 
-#: Version of the agent that has ``guard`` and ``take``.
-_FIRST_VERSION = 5
-#: Names go through printf: mksh's echo makes lines of backslashes in them.
+#: Names are printed with printf: mksh's echo makes line ends of backslashes in them.
 _SCRIPT = """\
 section clock; date +%s
 section free; df -P -k . 2>/dev/null
@@ -54,12 +52,6 @@ done
 """
 
 
-def knows_leases(transport: Transport, agent: str) -> bool:
-    """Return True if an agent that is on a board is of version 5 or later. Raises LinkError."""
-    said = transport.run(remote_words(agent, "version"), timeout=_TIMEOUT_SECONDS).text.split()
-    return len(said) == 2 and said[1].isdecimal() and int(said[1]) >= _FIRST_VERSION
-
-
 @dataclass(frozen=True)
 class StoreEntry:
     """A file or folder on a board. ``age_seconds`` is None if the board's clock is unreliable."""
@@ -69,25 +61,25 @@ class StoreEntry:
     age_seconds: int | None
     sha256: str | None = None
     name: str | None = None
-    #: Time of its last use, as the board prints it.
+    #: Time of its last use, as printed by the board.
     wanted: str | None = None
 
     @property
     def label(self) -> str:
-        """Name of the object for people."""
+        """Name of the object for users."""
         return self.name or self.path.rpartition("/")[2]
 
 
 @dataclass(frozen=True)
 class Verified:
-    """Names of files of a store that were read again; ``unread`` with the reason."""
+    """Result of reading files of a store again; ``unread``: names with the reason."""
 
     checked: int
     damaged: Sequence[str]
     unread: Mapping[str, str]
 
     def document(self) -> dict[str, object]:
-        """Return it as JSON."""
+        """Return the result as JSON."""
         return {"checked": self.checked, "damaged": self.damaged, "unread": self.unread}
 
 
@@ -127,7 +119,7 @@ class Inventory:
         }
 
     def document_without(self, gone: Sequence[StoreEntry], *, dry_run: bool) -> dict[str, object]:
-        """Return as JSON the removed objects, or those to remove, and the remaining ones."""
+        """Return as JSON the removed objects, or objects to remove, and the remaining ones."""
         freed = sum(item.size_bytes for item in gone)
         return {
             "removed": [
@@ -142,7 +134,7 @@ class Inventory:
 
 @dataclass(frozen=True)
 class Holder:
-    """Another controller that uses the board now, and since when (s); None: unknown."""
+    """Another controller that uses the board, and since when (s); None: unknown."""
 
     host: str
     age_seconds: int | None
@@ -154,16 +146,16 @@ class PrunePolicy:
 
     older_seconds: float | None = None
     free_bytes: int | None = None
-    #: Never removed, whatever its age: objects that the command itself needs.
+    #: Never removed, at any age: objects that the command itself needs.
     needed: Collection[str] = field(default=())
 
 
 class Pruner:
     """Lists a board's workdir and removes files. Every method raises LinkError, BoardError.
 
-    It removes under the epoch of the agent's fence: LeaseLost if a newer epoch came to the board
-    since the inventory, because then somebody else may need the files. ``is_own`` returns True for
-    a lease that this controller took.
+    Removes under the epoch of the agent's fence. Raises LeaseLost if a newer epoch came to the
+    board since the inventory, because then another controller may need the files. ``is_own``
+    returns True for a lease that this controller took.
     """
 
     def __init__(
@@ -181,7 +173,7 @@ class Pruner:
         self._is_own = is_own
 
     def inventory(self) -> Inventory:
-        """Return all files, and those in use."""
+        """Return all files and the files in use."""
         script = f"cd {remote_words(self._workdir)} || exit 1\n{SECTION}{_SCRIPT}"
         answers = sections(self._run(script, "cannot look into the board's workdir"))
         clock = int(answers.get("clock", "0").strip() or 0)
@@ -218,7 +210,7 @@ class Pruner:
         )
 
     def pin(self, item: StoreEntry) -> None:
-        """Protect it from every prune, until :meth:`unpin`."""
+        """Protect an object from pruning, until :meth:`unpin`."""
         pins = remote_words(f"{self._workdir}/pins")
         path = remote_words(f"{self._workdir}/pins/{item.sha256}")
         self._change(f"umask 022; mkdir -p {pins} && rm -f {path} && : >{path}", "cannot pin")
@@ -230,7 +222,7 @@ class Pruner:
         )
 
     def remove(self, items: Collection[StoreEntry]) -> list[StoreEntry]:
-        """Delete files and folders of jobs, with their side files; return the deleted ones.
+        """Delete files and job folders, with their side files; return the deleted items.
 
         Files used since the inventory stay.
         """
@@ -260,8 +252,9 @@ class Pruner:
 
 
 def choose(there: Inventory, policy: PrunePolicy) -> list[StoreEntry]:
-    """Return the objects to remove, oldest first. None is in use, pinned, or needed by the
-    policy.
+    """Return the objects to remove, oldest first.
+
+    Objects in use, pinned, or needed by the policy are not returned.
     """
     old = policy.older_seconds
 
@@ -288,7 +281,7 @@ def choose(there: Inventory, policy: PrunePolicy) -> list[StoreEntry]:
 
 
 def find(there: Inventory, wanted: str) -> StoreEntry:
-    """Return the object of that name or SHA-256 prefix; also if only its pin is left.
+    """Return the object with this name or SHA-256 prefix; also if only its pin is left.
 
     Raises ConfigError: none, or several.
     """
@@ -314,7 +307,7 @@ def find(there: Inventory, wanted: str) -> StoreEntry:
 
 _STORED = re.compile(rf"({re.escape(PARTIAL)})?[0-9a-f]{{64}}")
 _JOB = re.compile(r"jobs/(?!\.{1,2}$)[^/]+")
-#: Of a SHA-256, to be found by it.
+#: Minimum digits of a SHA-256 prefix.
 _LEAST_DIGITS = 6
 
 
@@ -334,14 +327,14 @@ def _bytes(items: Collection[StoreEntry]) -> int:
 
 
 def _age(clock: int, when: str) -> int | None:
-    """Return the seconds since then; None if one of the times is impossible."""
+    """Return the seconds since ``when``; None if one of the times is impossible."""
     then = int(when) if when.isdigit() else 0
     return clock - then if _SANE_SECONDS <= then <= clock else None
 
 
 def _lines(text: str, count: int) -> Iterator[list[str]]:
-    """Yield the lines that have ``count`` words, the last of them being the rest."""
-    for line in text.split("\n"):  # names may hold what else Python takes for the end of a line
+    """Yield lines split into ``count`` words; the last is the rest of the line."""
+    for line in text.split("\n"):  # names may contain Python's other line ends
         words = line.split(" ", count - 1)
         if len(words) == count and all(word.isdigit() for word in words[:-1]):
             yield words

@@ -1,6 +1,6 @@
-"""Jobs that run on a board, started by any controller, and the stored files that they use.
+"""Jobs running on a board, started by any controller, and the stored files that they use.
 
-What outlived the supervisor of its job is found and ended by the agent; here it is named.
+The agent finds and ends processes that survived their job's supervisor; this module names them.
 """
 
 import re
@@ -10,15 +10,15 @@ from dataclasses import dataclass
 
 from labctl.board.agent import BoardAgent
 from labctl.board.job import Survivor
-from labctl.checked import listed
 from labctl.config.lab import Board, LabFile
 from labctl.errors import SurvivingProcess
 from labctl.state.health import BY_PEOPLE, Health
 from labctl.state.state import lab_state
+from labctl.suggestions import listed
 from labctl.transport.base import Transport, remote_words, require
 
 _TIMEOUT_SECONDS = 120.0
-#: A job that ended no longer needs the files in its started.json. A job of unknown state counts as
+#: A finished job no longer needs the files in its started.json. A job of unknown state counts as
 #: running.
 _SCRIPT = """\
 cd {workdir} 2>/dev/null || exit 0
@@ -44,7 +44,7 @@ class Running:
 
 
 def running_jobs(transport: Transport, workdir: str, agent: BoardAgent) -> Running:
-    """Ask the agent for every job that has begun. Raises LinkError, BoardError."""
+    """Ask the agent for all started jobs. Raises LinkError, BoardError."""
     script = _SCRIPT.format(workdir=remote_words(workdir), agent=remote_words(agent.path))
     answer = require(
         transport.run(script, timeout=_TIMEOUT_SECONDS), "cannot ask the board for running jobs"
@@ -57,17 +57,17 @@ def running_jobs(transport: Transport, workdir: str, agent: BoardAgent) -> Runni
 
 
 class Survivors:
-    """Survivors on one held board. ``note`` reports a line for people."""
+    """Survivors on one held board. ``note`` reports a line for users."""
 
     def __init__(self, lab: LabFile, board: Board):
         self._lab = lab
         self._board = board.name
         self.note: Callable[[str], None] = lambda _text: None
-        #: A sentence for each time that some were ended.
+        #: One sentence each time that processes were ended.
         self.named: list[str] = []
 
     def name(self, ended: Sequence[Survivor]) -> None:
-        """Note which processes were ended."""
+        """Record which processes were ended."""
         if ended:
             names = listed([str(one) for one in ended], joiner="and")
             self.named.append(f"processes of earlier jobs were ended on the board: {names}")
@@ -83,11 +83,11 @@ class Survivors:
             raise
 
     def put_board_aside(self, error: SurvivingProcess) -> None:
-        """Let no other user's job onto the board until a health check or a person allows it."""
+        """Keep other users' jobs off the board until a health check or a person allows them."""
         if not self._lab.path.is_file() or self._board not in self._lab.lab.boards:
             return
         healths = lab_state(self._lab).health
-        evidence = healths.get(self._board).evidence  # an untrusted recipe's stays
+        evidence = healths.get(self._board).evidence  # keeps evidence about an untrusted recipe
         healths.set(
             self._board,
             Health.BAD,

@@ -1,6 +1,6 @@
-"""Status of a board now: a line of ``labctl boards``.
+"""Current status of a board: a line of ``labctl boards``.
 
-The board says if it answers; the lab's state says who has it, and its health.
+The board shows if it answers; the lab's state has its holder and its health.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ _TIMEOUT_SECONDS = 15.0
 
 @dataclass(frozen=True)
 class BoardStatus:
-    """A board as `labctl boards` lists it; ``facts`` if it is connected."""
+    """A board as listed by `labctl boards`; ``facts`` if it is connected."""
 
     name: str
     target: str
@@ -36,7 +36,7 @@ class BoardStatus:
 
 
 def board_status(board: Board, connect: Callable[[Board], Transport]) -> BoardStatus:
-    """Read a board's facts. Raises no error for a board that cannot be reached."""
+    """Read a board's facts. Does not raise if the board cannot be reached."""
     address = board.transport.location
     try:
         with connect(board) as link:
@@ -65,7 +65,7 @@ def _with_hint(error: LabctlError) -> str:
     return f"{error.message}; {error.hint}" if error.hint else error.message
 
 
-#: State of a board in a lab. A job of anybody can run on an idle board now.
+#: State of a board in a lab. Any user's job can run on an idle board now.
 BoardUse = Literal[
     "idle", "running", "held", "reserved", "maintenance", "offline", "bad", "looping", "retired"
 ]
@@ -80,13 +80,13 @@ _KEPT: Mapping[str, BoardUse] = {
     "hold": "held",
     "reservation": "reserved",
     "maintenance": "maintenance",
-    "job": "running",  # a damaged one that may still run there
+    "job": "running",  # a damaged entry may belong to a running job
 }
 
 
 @dataclass(frozen=True)
 class BoardUsage:
-    """Health of one board, and its user; no health: the lab's state cannot be read."""
+    """Health of one board, and its user; ``health`` None: the lab's state cannot be read."""
 
     health: BoardHealth | None = None
     lease: StateLease | None = None
@@ -94,7 +94,7 @@ class BoardUsage:
 
     @property
     def use(self) -> BoardUse | None:
-        """Its state, None if unknown: what is going on there, else what keeps jobs from it."""
+        """Its state, None if unknown: its present use, else the reason why jobs cannot use it."""
         if self.health is None:
             return None
         health = _UNFIT.get(self.health.health)
@@ -108,7 +108,7 @@ class BoardUsage:
         return next((reason for reason in reasons if reason), "idle")
 
     def document(self) -> dict[str, object]:
-        """Return it for machines; times in s since 1970."""
+        """Return the usage as JSON; times in s since 1970."""
         lease, kept, health = self.lease, self.kept, self.health
         holder = lease.holder if lease else kept.holder if kept else None
         return {
@@ -125,7 +125,7 @@ class BoardUsage:
 
     @property
     def text(self) -> str:
-        """Return text for people; none for a board that is idle and good, or was never checked."""
+        """Text for users; empty if the board is idle, good and was never checked."""
         parts = []
         if (lease := self.lease) and lease.damaged:
             parts.append(f"counts as leased: its lease is {lease.damaged}")

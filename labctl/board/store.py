@@ -1,19 +1,19 @@
-"""The board store: files by content, each published whole or not at all.
+"""The board store: files named by content, each published complete or not at all.
 
     <workdir>/store/<sha256>          the file; programs are executable
-    <workdir>/store/<sha256>.stamp    size, inode and times, as ``stat`` had them when
-                                      the content was last proven; its own time of
-                                      modification says when the content was last wanted
-    <workdir>/store/<sha256>.name     what people call it
-    <workdir>/store/.part-<sha256>    what has come so far of a large file, and its .journal
+    <workdir>/store/<sha256>.stamp    size, inode and times from ``stat`` when the content
+                                      was last verified; the stamp's modification time
+                                      shows when the content was last needed
+    <workdir>/store/<sha256>.name     name for users
+    <workdir>/store/.part-<sha256>    received part of a large file, and its .journal
     <workdir>/incoming/<epoch>/.push-<token>
-                                      a transfer under way, or what is left of one
+                                      a running transfer, or its leftover
 
-A file whose ``stat`` still agrees with its stamp is trusted without reading it again; any other is
-hashed on the board before it is used.
+If a file's ``stat`` still matches its stamp, the file is trusted without reading it; otherwise it
+is hashed on the board before use.
 
-Only the agent changes it, under an epoch (:mod:`labctl.board.lease`). Without an agent the store is
-only read, except for the agent itself, which is sent first and publishes itself.
+Only the agent changes the store, under an epoch (:mod:`labctl.board.lease`). Without an agent the
+store is only read, except for the agent itself, which is sent first and publishes itself.
 """
 
 import re
@@ -44,31 +44,31 @@ from labctl.errors import (
     printable,
     printable_line,
 )
-from labctl.files import sha256_file
+from labctl.file_hashes import sha256_file
 from labctl.retry import retry_infra
 from labctl.transport.base import TransferOptions, Transport, remote_words, require
 from labctl.transport.file_transfer import hash_timeout
 
-#: Size, inode, time of modification and of change in ns: the same letters in toybox.
+#: Size, inode, times of modification and change in ns; toybox uses the same letters.
 STAT = "TZ=UTC0 stat -c '%s %i %y %z'"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-#: Kind, size, blocks and their size, hash and name.
+#: Kind, size, number and size of blocks, hash, name.
 _CONTENT = re.compile(r"(file|link) (\d{1,19}) (\d{1,19}) (\d{1,9}) ([0-9a-f]{64})( .*)?")
 _SMALL_BYTES = 1 << 20
 _DURABLE = 'durable() { if command -v fsync >/dev/null 2>&1; then fsync "$@"; else sync; fi; }\n'
-#: Timeout of one query; hashing gets more, by size.
+#: Time-out (s) of one query; hashing gets more, by size.
 _TIMEOUT_SECONDS = 30.0
-#: Leftovers of other hosts are removed when they have not grown for this long.
+#: Leftovers of other hosts are removed after this time (days) without growth.
 _FOREIGN_DAYS = 1
-#: Incomplete large files without progress for this time are given up.
+#: Incomplete large files are removed after this time (days) without progress.
 _PARTIAL_DAYS = 14
 
 
 @dataclass(frozen=True)
 class StoredObject:
-    """Content for a board; ``name`` is for people.
+    """Content for a board; ``name`` is for users.
 
-    ``is_whole``: it lies on the board as a file with blocks, not as a link or mostly a hole.
+    ``is_whole``: it is a file on the board with its blocks, not a link and not mostly a hole.
     """
 
     sha256: str
@@ -81,8 +81,8 @@ class BoardStore:
     """The store below a board's workdir.
 
     ``hash_command`` hashes files on the board and prints a line for each, beginning with the hash:
-    ``sha256sum``, or the agent's path and ``hash``. With an agent in ``fence`` large files are sent
-    in chunks that survive a lost link.
+    ``sha256sum``, or the agent's path and ``hash``. With an agent in ``fence``, large files are
+    sent in chunks that survive a lost link.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class BoardStore:
         self.directory = f"{workdir}/store"
 
     def path(self, sha256: str) -> str:
-        """Path of the content on the board, once it is published."""
+        """Return the path of published content on the board."""
         if not _SHA256.fullmatch(sha256):
             raise ConfigError(f"not a SHA-256 in lower-case hexadecimal: {sha256!r}")
         return f"{self.directory}/{sha256}"
@@ -111,13 +111,13 @@ class BoardStore:
         also: str = "",
         on_answers: Callable[[Mapping[str, str]], None] = lambda _answers: None,
     ) -> list[StoredObject]:
-        """Return the objects not proven to be on the board, each once, in the given order.
+        """Return the objects not verified on the board, without duplicates, in the given order.
 
-        A file that changed since it was stamped is hashed, and stamped again if it is good.
-        Existing files are marked as used now, but not on a board without an agent. ``also`` is a
-        script that prints sections in the same command, if any object exists; in it ``$good`` has
-        the stamps of files that need no hashing. ``on_answers`` gets the sections. Raises
-        LeaseLost, LinkError, BoardError.
+        A file that changed since its stamp is hashed, and gets a new stamp if it is good. Existing
+        files are marked as used now, but not on a board without an agent. ``also`` is a script that
+        prints sections in the same command, if any object exists; its variable ``$good`` has the
+        stamps of files that need no hashing. ``on_answers`` gets the sections. Raises LeaseLost,
+        LinkError, BoardError.
         """
         wanted = list({item.sha256: item for item in objects}.values())
         if not wanted:
@@ -126,7 +126,7 @@ class BoardStore:
         return self.missing_in(answers.get("store", ""), wanted)
 
     def missing_in(self, answer: str, objects: Iterable[StoredObject]) -> list[StoredObject]:
-        """Read the answer to :meth:`question`; see :meth:`missing`."""
+        """Parse the answer to :meth:`question`; see :meth:`missing`."""
         wanted = list({item.sha256: item for item in objects}.values())
         stats = _stats_in(answer)
         absent = []
@@ -134,13 +134,13 @@ class BoardStore:
             now, stamp = stats.get(item.sha256, ("", ""))
             sized = now.split(" ")[0] == str(item.size_bytes)
             if now and not sized and self._fence.agent:
-                self.remove(item.sha256)  # torn: its name must not keep the whole one out
+                self.remove(item.sha256)  # incomplete: remove it to free its name
             if not sized or (now != stamp and not self._prove(item)):
                 absent.append(item)
         return absent
 
     def verify(self, objects: Iterable[StoredObject]) -> list[StoredObject]:
-        """Hash these on the board, ignoring their stamps; return missing and bad ones.
+        """Hash objects on the board, ignoring their stamps; return missing and bad objects.
 
         Bad files are removed. Raises LinkError, BoardError.
         """
@@ -157,8 +157,8 @@ class BoardStore:
         """Send a file to the board and return its path; the path never has an incomplete file.
 
         Several boards may read from ``source`` at once. A broken link is retried as in ``options``.
-        Raises LinkError, IntegrityError, BoardNoSpace, BoardPermission, and ConfigError when the
-        local file is not (or no longer) what ``item`` says.
+        Raises LinkError, IntegrityError, BoardNoSpace, BoardPermission, and ConfigError if the
+        local file does not (or no longer) match ``item``.
         """
         again = partial(
             retry_infra, on=LINK_LOSSES, timeout=options.retry_timeout, on_retry=options.on_loss
@@ -168,7 +168,7 @@ class BoardStore:
         if self._fence.agent is None or item.size_bytes < options.chunked_bytes:
             again(lambda: self._push_whole(source, item, executable=executable, options=options))
             return target
-        ours = deliver(  # retries a lost link itself
+        ours = deliver(  # it retries a lost link itself
             self._transport,
             self._fence.agent,
             source,
@@ -180,9 +180,9 @@ class BoardStore:
             ),
             options,
         )
-        if ours:  # each chunk was hashed on the board, and nobody else could write
+        if ours:  # each chunk was hashed on the board, and no other transfer could write
             quoted = remote_words(target)
-            # The existing file may be a link to elsewhere: nothing is written through it.
+            # The existing file may be a link to another place: do not write through it.
             stamp = (
                 f"rm -rf {quoted}.stamp {quoted}.name;"
                 f" {STAT} {quoted} >{quoted}.stamp{_naming(item, quoted)}"
@@ -203,8 +203,8 @@ class BoardStore:
         """Send a file by hdc's own transfer: the agent itself, and small files."""
         local = source.path
         before = _identity(local)
-        # The transport proves the bytes that it read; that these are the right bytes is proven
-        # here.
+        # The transport verifies that all bytes it read arrive; here they are verified to be the
+        # right ones.
         if before[0] != item.size_bytes or sha256_file(local) != item.sha256:
             raise _changed(local)
         sent = 0
@@ -224,20 +224,20 @@ class BoardStore:
                     raise _changed(local)
                 self._finish(temporary, item, executable=executable)
             except (IntegrityError, BoardError, ConfigError):
-                # The link is up: remove the received part now, above all from a full disk.
-                with suppress(InfraError):  # else by a later sweep; the first error counts
+                # The link works: remove the received part now, especially from a full disk.
+                with suppress(InfraError):  # otherwise removed later; the first error counts
                     self._run(f"rm -f {remote_words(temporary)}", "cannot remove a transfer")
                     push.forget()
                 raise
 
     def contents(self) -> list[StoredObject]:
-        """Return all published objects, good or not. Raises LinkError, BoardError."""
+        """Return all published objects, good or damaged. Raises LinkError, BoardError."""
         script = (
             f"cd {remote_words(self.directory)} 2>/dev/null || exit 0\n"
             "for name in *; do\n"
             "  case $name in *.*) continue;; esac\n"
             '  [ -f "$name" ] || continue; kind=file; [ ! -L "$name" ] || kind=link\n'
-            # Not echo: mksh's makes lines of backslashes.
+            # Not echo: mksh's echo makes line ends of backslashes.
             "  printf '%s\\n' "
             '"$kind $(stat -c \'%s %b %B\' "$name") $name'
             ' $(head -n 1 "$name.name" 2>/dev/null)"\n'
@@ -248,7 +248,7 @@ class BoardStore:
             match = _CONTENT.fullmatch(line)
             if match is not None:
                 size_bytes, taken = int(match[2]), int(match[3]) * int(match[4])
-                # A small file may lie in its inode, and a large one have a few zeros.
+                # A small file may be stored in its inode, and a large file may have a few zeros.
                 is_hole = size_bytes > _SMALL_BYTES and taken < size_bytes // 2
                 name = printable((match[6] or "").strip()) or None
                 is_whole = match[1] == "file" and not is_hole
@@ -256,16 +256,17 @@ class BoardStore:
         return found
 
     def remove(self, sha256: str) -> None:
-        """Remove content from the board; no error if it is missing."""
+        """Remove content from the board; missing content is not an error."""
         path = remote_words(self.path(sha256))
         self._change(f"rm -rf {path}.stamp {path}.name {path}", f"cannot remove {sha256}")
 
     def question(self, objects: Iterable[StoredObject]) -> str:
-        """Return the script that checks objects, and marks them as used now.
+        """Return the script that checks objects and marks them as used now.
 
-        It runs in a separate shell, or at the end of a script; :meth:`missing_in` reads its answer.
+        It runs in a separate shell, or at the end of a script; :meth:`missing_in` parses its
+        output.
         """
-        # One `stat` for all: a program costs a board more than all the work of its shell.
+        # One `stat` for all: starting a program costs more than all work of the shell.
         script = f"""\
 cd {remote_words(self.directory)} 2>/dev/null || exit 0
 set --
@@ -294,7 +295,7 @@ done
     def _prove(self, item: StoredObject) -> bool:
         """Hash one file on the board; stamp it, or remove it if it does not match its name.
 
-        Without an agent neither is done.
+        Without an agent, nothing is stamped or removed.
         """
         path = self.path(item.sha256)
         quoted = remote_words(path)
@@ -312,7 +313,7 @@ done
         if not good:
             self.remove(item.sha256)
             return False
-        # The stamp was taken before the hashing: a later change does not agree with it.
+        # The stamp was taken before hashing: after a later change it does not match.
         self._change(
             f"printf '%s\\n' {remote_words(before[0])} >{quoted}.stamp",
             f"cannot write the stamp of {path}",
@@ -320,10 +321,10 @@ done
         return True
 
     def _finish(self, temporary: str, item: StoredObject, *, executable: bool) -> None:
-        """Make a proven transfer durable, then give it its name and its stamp."""
+        """Make a verified transfer durable, then give it its name and its stamp."""
         target, what = self.path(item.sha256), f"cannot publish {item.sha256} on the board"
         source, final, folder = map(remote_words, (temporary, target, self.directory))
-        # Without the lock of the lease: it may take long, and concerns only this epoch.
+        # Without locking the lease: it may take long, and concerns only this epoch.
         ready = f"{_DURABLE}chmod {'755' if executable else '644'} {source} && durable {source}"
         self._run(ready, what, timeout=120)
         script = (
@@ -335,7 +336,7 @@ done
         self._fence.run(script, what, timeout=120, agent=self._fence.agent or temporary)
 
     def _sweep(self) -> None:
-        """Make the directories and remove leftovers of dead transfers in them."""
+        """Create the directories and remove leftovers of dead transfers in them."""
         folder, incoming = remote_words(self.directory), remote_words(self._fence.incoming)
         if self._fence.agent is None:
             self._run(f"umask 022; mkdir -p {incoming}", f"cannot make {incoming} on the board")
@@ -366,7 +367,7 @@ done
 
 
 def _naming(item: StoredObject, quoted: str) -> str:
-    """Return the part of a script that keeps an object's name beside it."""
+    """Return the part of a script that stores an object's name beside it."""
     if item.name is None:
         return ""
     line = printable_line(item.name)
@@ -374,7 +375,7 @@ def _naming(item: StoredObject, quoted: str) -> str:
 
 
 def _stats_in(answer: str) -> dict[str, tuple[str, str]]:
-    """Return the ``stat`` and the stamp of each existing file."""
+    """Return ``stat`` and stamp of each existing file."""
     lines = (line.partition("=") for line in answer.splitlines())
     told = {name: value.strip() for name, _, value in lines}
     return {name: (now, told.get(f"{name}.stamp", "")) for name, now in told.items()}

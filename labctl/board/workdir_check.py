@@ -11,7 +11,7 @@ from labctl.errors import printable
 from labctl.transport.base import Transport, remote_words, require
 
 _TIMEOUT_SECONDS = 60.0
-#: ``%B`` is the unit of ``%b``, the allocated size: a reserved file has it before its bytes come.
+#: ``%B`` is the unit of ``%b``, the allocated size: it includes reserved space not yet filled.
 _SCRIPT = f"""\
 section used
 [ ! -d "$workdir" ] || du -s -k "$workdir" 2>/dev/null
@@ -44,12 +44,12 @@ rm -f "$probe" 2>/dev/null
 
 @dataclass(frozen=True)
 class Survey:
-    """A workdir as it is now; sizes in bytes.
+    """Current state of a workdir; sizes in bytes.
 
-    ``why_not_written`` and ``why_not_executed`` are the board's messages, None on success;
-    ``used_bytes`` is the size of labctl's files, ``reserved_bytes`` the part of incomplete files,
-    by their SHA-256, and ``arrived_bytes`` the proven part of those, from the journals of the
-    agent. ``largest_file_bytes`` is the shell's limit, None without one.
+    ``why_not_written`` and ``why_not_executed`` are the board's messages, None on success.
+    ``used_bytes`` is the size of labctl's files. ``reserved_bytes`` is the size of incomplete files
+    by their SHA-256; ``arrived_bytes`` is their verified part, from the agent's journals.
+    ``largest_file_bytes`` is the shell's limit; None without a limit.
     """
 
     directory: str
@@ -62,7 +62,7 @@ class Survey:
 
 
 def survey(transport: Transport, workdir: str) -> Survey:
-    """Check a workdir, or its future place; a small program is written and run there.
+    """Check a workdir or its future location; write a small program there and run it.
 
     Raises LinkError, BoardError.
     """
@@ -87,7 +87,7 @@ def survey(transport: Transport, workdir: str) -> Survey:
             )
         },
         arrived_bytes={
-            match[4]: min(int(match[1]), int(match[2]) * (int(match[3]) - 1))  # a line is the head
+            match[4]: min(int(match[1]), int(match[2]) * (int(match[3]) - 1))  # 1: header
             for match in re.finditer(
                 rf"(?m)^(\d+) (\d+) +(\d+) .*/{re.escape(PARTIAL)}([0-9a-f]{{64}})\.journal$",
                 answers.get("arrived", ""),

@@ -1,1 +1,1 @@
-"""Builds tools for targets: sources, the local builder, proofs, and the cache of artifacts."""
+"""Builds tools for targets: sources, local builder, checks of built files, and artifact cache."""

@@ -1,8 +1,8 @@
 """Optional instructions of A64 in a piece of code.
 
-A table of encodings (Arm ARM, DDI 0487, chapter C4) over all words at once: each instruction is one
-32-bit word, so that nothing has to be disassembled. Extensions have the names of /proc/cpuinfo
-(Linux, Documentation/arch/arm64/elf_hwcaps.rst). What every ARMv8.0-A CPU has is in no row.
+A table of encodings (Arm ARM, DDI 0487, chapter C4) over all words at once. Each instruction is one
+32-bit word, so nothing has to be disassembled. Extensions have the names of /proc/cpuinfo (Linux,
+Documentation/arch/arm64/elf_hwcaps.rst). The table leaves out what every ARMv8.0-A CPU has.
 """
 
 from collections.abc import Iterator
@@ -114,10 +114,10 @@ TABLE = tuple(
             (0x3FA07C00, 0x08A07C00),
             (0xBFA07C00, 0x08207C00),
         ],
-        "lor": [(0x3FA08000, 0x08800000)],  # LDLAR, STLLR; /proc/cpuinfo has no word for them
+        "lor": [(0x3FA08000, 0x08800000)],  # LDLAR, STLLR; /proc/cpuinfo has no name for them
         "lrcpc": [(0x3FFFFC00, 0x38BFC000)],
         "ilrcpc": [(0x3F200C00, 0x19000000)],
-        "paca": [  # PAC*, AUT* of registers; BRAA, BLRAA; RETAA; LDRAA. Hints run everywhere.
+        "paca": [  # PAC*, AUT* of registers; BRAA, BLRAA; RETAA; LDRAA. Hints run on every CPU.
             (0xFFFF0000, 0xDAC10000),
             (0xFEDFF800, 0xD61F0800),
             (0xFFFFFBFF, 0xD65F0BFF),
@@ -160,7 +160,7 @@ EXTENSIONS = tuple(dict.fromkeys(row.extension for row in TABLE))
 
 def find(words: "NDArray[np.uint32]") -> Iterator[tuple[str, "NDArray[np.intp]"]]:
     """Yield each extension that occurs, with the ascending positions of its words."""
-    import numpy as np  # the table alone is needed to find that a tool is proven already
+    import numpy as np  # checking that a tool is already proven needs only the table, not numpy
 
     from_half = words & np.uint32(_FROM_HALF[0]) == np.uint32(_FROM_HALF[1])
     for extension in EXTENSIONS:

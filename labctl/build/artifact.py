@@ -3,9 +3,9 @@
     <cache>/artifacts/<target>/<product>-<version>-<key>/
         bin/<tool>
         manifest.json
-    <cache>/artifacts/<target>/<product>-<version> -> the folder that the last build meant
+    <cache>/artifacts/<target>/<product>-<version> -> the folder of the last build
 
-The manifest is written last: a tool that it does not name does not exist.
+The manifest is written last: a tool that is not in it does not exist.
 """
 
 import shutil
@@ -20,16 +20,11 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from labctl.build.manifest import SCHEMA_VERSION, CompilerKind, Manifest
-from labctl.checked import listed, unknown
 from labctl.errors import ConfigError, IntegrityError
-from labctl.files import (
-    appearing,
-    cache_dir,
-    host_writes,
-    settled_stamp,
-    sha256_file,
-    write_atomic,
-)
+from labctl.file_hashes import settled_stamp, sha256_file
+from labctl.files import appearing, host_writes, write_atomic
+from labctl.folders import cache_dir
+from labctl.suggestions import listed, unknown
 
 MANIFEST = "manifest.json"
 
@@ -47,14 +42,14 @@ class Artifact:
 
     @property
     def built(self) -> datetime:
-        """Time when the latest of its tools was built, UTC."""
+        """Time when the newest tool was built, UTC."""
         return max(tool.built for tool in self.manifest.tools.values())
 
     def tool(self, name: str) -> Path:
         """Return the file of a tool.
 
-        Raises ConfigError when the artifact does not have it, IntegrityError when its file is gone
-        or no longer what was built.
+        Raises ConfigError if the artifact does not have it. Raises IntegrityError if its file is
+        missing or has changed since the build.
         """
         if name not in self.manifest.tools:
             what = unknown("tool", name, self.manifest.tools, where=f" in {self.path.name}")
@@ -64,11 +59,11 @@ class Artifact:
         return self._file(name)
 
     def has(self, names: Iterable[str]) -> bool:
-        """Return True if all these tools are here, with the bytes that were built."""
+        """Return True if the artifact has all these tools, with unchanged files."""
         return all(self._is_there(name) for name in names)
 
     def verify(self) -> None:
-        """Raise IntegrityError unless every tool has the hash that the manifest says."""
+        """Raise IntegrityError unless every tool has the hash in the manifest."""
         for name in self.manifest.tools:
             self.tool(name)
 
@@ -96,7 +91,7 @@ def artifacts_dir() -> Path:
 
 
 def read_artifact(path: Path) -> Artifact | None:
-    """Read the artifact in a folder; ``None`` if there is none, or one of an unknown format."""
+    """Read the artifact in a folder; ``None`` if it is missing or has an unknown format."""
     file = path / MANIFEST
     try:
         stamp = settled_stamp(file)
@@ -116,7 +111,7 @@ def _known_manifest(file: Path, _stamp: tuple[int, ...]) -> Manifest:
 
 
 def publish(path: Path, manifest: Manifest, files: Mapping[str, Path]) -> Artifact:
-    """Add tools to the artifact in ``path``; its manifest, written last, makes them exist.
+    """Add tools to the artifact in ``path``. They exist as soon as its manifest is written.
 
     The caller holds the build's lock. Raises HostError.
     """
@@ -132,7 +127,7 @@ def publish(path: Path, manifest: Manifest, files: Mapping[str, Path]) -> Artifa
 
 
 def mark_current(artifact: Artifact) -> None:
-    """Make this artifact the one that :func:`find_artifact` gives for its version."""
+    """Make this artifact the default of its version, for :func:`find_artifact`."""
     name = f"{artifact.manifest.product}-{artifact.manifest.version}"
     link = artifact.path.parent / name
     if link.is_symlink() and link.readlink() == Path(artifact.path.name):
@@ -149,9 +144,9 @@ def mark_current(artifact: Artifact) -> None:
 def find_artifact(
     target: str, product: str, version: str | None = None, *, lab_root: Path | None = None
 ) -> Artifact:
-    """Return the artifact built last for a target, product and version (the spec's default).
+    """Return the artifact built last for a target, product and version (default: the spec's).
 
-    Raises ConfigError when there is none, with the command that builds it.
+    Raises ConfigError if there is none, with the command that builds it.
     """
     return find_artifacts(target, product, version, lab_root=lab_root)[0]
 
@@ -164,15 +159,14 @@ def find_artifacts(
     lab_root: Path | None = None,
     untrusted: bool = False,
 ) -> list[Artifact]:
-    """Return all artifacts of a target, product and version, the one built last first.
+    """Return all artifacts of a target, product and version, the newest first.
 
-    They differ in source or toolchain, and may have different tools. A version with the first
-    digits of an artifact's key, as its folder has them (``new-0123456789ab``), means that one
-    alone. Those of a source that nobody vouches for are for ``untrusted`` recipes alone. Raises
-    ConfigError when there is none; it names what is built of the product, and the command that
-    builds it.
+    They differ in source or toolchain, and may have different tools. A version that ends with the
+    first digits of a key, as the folder does (``new-0123456789ab``), selects that one artifact.
+    Artifacts of untrusted sources are returned only for ``untrusted`` recipes. Raises ConfigError
+    if there is none, with the existing builds of the product and the build command.
     """
-    from labctl.build.spec import find_spec  # a list of artifacts reads no YAML
+    from labctl.build.spec import find_spec  # listing artifacts must not load a YAML parser
     from labctl.config.target import load_target
 
     load_target(target, lab_root)
@@ -200,9 +194,9 @@ def find_artifacts(
 
 
 def other_compiler(artifact: Artifact) -> str | None:
-    """Say that an artifact is not of the compiler that this host builds with; None if it is.
+    """Describe the difference if this host now builds with another compiler; None if it does not.
 
-    An SDK brings its own compiler; a host without zig has nothing to compare with.
+    None for an SDK, which brings its own compiler, and on a host without zig.
     """
     now = _zig_version()
     if now is None:
@@ -227,7 +221,7 @@ def _zig_version() -> str | None:
 def build_command(
     target: str, product: str, version: str | None = None, tools: Iterable[str] = ()
 ) -> str:
-    """Return the command that builds a product, for people."""
+    """Return the command that builds a product, for messages."""
     words = ["labctl", "build", "--target", target, "--product", product]
     words += ["--version", version] if version else []
     return " ".join([*words, *(word for tool in tools for word in ("--tool", tool))])
@@ -239,10 +233,10 @@ def list_artifacts() -> list[Artifact]:
 
 
 def builds_stamp() -> frozenset[tuple[str, int]]:
-    """Return what changes whenever a build is finished on this host, or removed."""
+    """Return a value that changes whenever a build on this host is finished or removed."""
     stamps = set()
     for manifest in artifacts_dir().glob(f"*/*/{MANIFEST}"):
-        with suppress(OSError):  # it is being removed
+        with suppress(OSError):  # being removed
             stamps.add((str(manifest), manifest.stat().st_mtime_ns))
     return frozenset(stamps)
 

@@ -1,4 +1,4 @@
-"""The kept artifacts: naming one, comparing several, removing old ones."""
+"""The kept artifacts: find one by name, compare several, remove old ones."""
 
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -15,24 +15,26 @@ from labctl.build.artifact import (
     read_artifact,
 )
 from labctl.build.manifest import LOG, UNTRUSTED
-from labctl.checked import listed, unknown
 from labctl.errors import ConfigError, HostTimeout
-from labctl.files import cache_dir, host_writes, is_locked, locked
+from labctl.files import host_writes
+from labctl.folders import cache_dir
+from labctl.locks import is_locked, locked
 from labctl.removal import remove_tree, status_if_there
+from labctl.suggestions import listed, unknown
 
 KEY_DIGITS = 12
 _LEAST_DIGITS = 4
-#: What differs between any two builds and says nothing about the tools.
+#: Fields that differ between any two builds and say nothing about the tools.
 _INCIDENTAL = ("key", "labctl_version", "why_builder", "materials")
 
 Flat = dict[str, object]
 
 
 def resolve_artifact(name: str) -> Artifact:
-    """Return the artifact that a name means.
+    """Return the artifact with this name.
 
-    A name is ``TARGET/PRODUCT-VERSION`` (the one built last), ``TARGET/FOLDER``, or the first
-    digits of the key. Raises ConfigError for none and for several.
+    A name is ``TARGET/PRODUCT-VERSION`` (the newest), ``TARGET/FOLDER``, or the first digits of the
+    key. Raises ConfigError unless exactly one artifact matches.
     """
     known = list_artifacts()
     if "/" in name:
@@ -56,31 +58,31 @@ def _label(artifact: Artifact) -> str:
 
 
 def current_paths() -> set[Path]:
-    """Return the folders of the artifacts built last, one for each version."""
+    """Return the folders of the newest artifacts, one for each version."""
     return {link.resolve() for link in artifacts_dir().glob("*/*") if link.is_symlink()}
 
 
 def list_document(artifacts: Iterable[Artifact]) -> list[dict[str, object]]:
-    """Return artifacts as JSON; ``current`` are those built last, one for each version."""
+    """Return artifacts as JSON; ``current``: the newest of each version."""
     current = current_paths()
     return [{"current": one.path.resolve() in current, **one.document()} for one in artifacts]
 
 
 def size_bytes(artifact: Artifact) -> int:
-    """All tools of an artifact."""
+    """Size of all tools of an artifact."""
     return sum(tool.size_bytes for tool in artifact.manifest.tools.values())
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A field whose values differ; ``None`` stands for a field that is not there."""
+    """A field whose values differ; ``None`` for a missing field."""
 
     field: str
     values: tuple[object, ...]
 
 
 def differences(artifacts: Sequence[Artifact]) -> list[Difference]:
-    """Return the fields that differ between the manifests, sections left out."""
+    """Return the fields that differ between the manifests, without the sections."""
     flat = [_flat(artifact) for artifact in artifacts]
     fields = dict.fromkeys(field for one in flat for field in one)
     found = (Difference(field, tuple(one.get(field) for one in flat)) for field in fields)
@@ -88,7 +90,7 @@ def differences(artifacts: Sequence[Artifact]) -> list[Difference]:
 
 
 def section_sizes(artifacts: Sequence[Artifact]) -> dict[str, list[Difference]]:
-    """For each tool that at least two have, the sizes in bytes of its sections and of its file."""
+    """For each tool that at least two artifacts have: sizes in bytes of its sections and file."""
     tables: dict[str, list[Difference]] = {}
     for tool in dict.fromkeys(name for a in artifacts for name in a.manifest.tools):
         records = [artifact.manifest.tools.get(tool) for artifact in artifacts]
@@ -107,7 +109,7 @@ def section_sizes(artifacts: Sequence[Artifact]) -> dict[str, list[Difference]]:
 
 
 def difference_document(artifacts: Sequence[Artifact]) -> dict[str, object]:
-    """Return both differences as JSON."""
+    """Return the differing fields and the section sizes as JSON."""
     tables = section_sizes(artifacts)
     return {
         "artifacts": [str(artifact.path) for artifact in artifacts],
@@ -139,19 +141,18 @@ def _leaves(value: object, path: str) -> Iterator[tuple[str, object]]:
 
 @dataclass(frozen=True)
 class Pruned:
-    """Things that were removed, or would be."""
+    """Removed artifacts and folders; with a dry run, those that would be removed."""
 
     artifacts: list[Artifact]
     others: list[str]
-    """Folders of builds that left no artifact, sources of none, and containers."""
+    """Folders of builds without an artifact, sources without an artifact, and containers."""
 
 
 def prune(older_than: timedelta, *, dry_run: bool) -> Pruned:
-    """Remove artifacts that are older and not the last of their version, with their build trees.
+    """Remove old artifacts, except the newest of each version, with their build trees.
 
-    Of an untrusted source the last goes too: each has a version of its own. And what builds have
-    left that made no artifact, or were killed. What somebody builds just now stays. Raises
-    HostError.
+    Also removes the newest artifact of an untrusted source (each has its own version), and what
+    killed or failed builds left behind. Keeps builds that are running now. Raises HostError.
     """
     current = current_paths()
     limit = datetime.now(UTC) - older_than
@@ -179,7 +180,7 @@ def _remove(artifact: Artifact) -> bool:
         with locked(_lock(path.name), timeout=0), host_writes(tree):
             if not (path / MANIFEST).exists():  # another labctl was faster
                 return False
-            # Without its manifest it does not exist: nobody sees it half removed.
+            # Removing the manifest first makes it disappear at once: nobody sees half of it.
             (path / MANIFEST).unlink()
             if link.is_symlink() and not (link / MANIFEST).exists():
                 link.unlink()
@@ -191,14 +192,14 @@ def _remove(artifact: Artifact) -> bool:
 
 
 def clear_home(home: Path) -> None:
-    """Remove all that a build of an untrusted source has left but its log; its lock is held."""
+    """Remove everything that an untrusted build left, except the log. The caller holds its lock."""
     for entry in _entries(home):
         if entry.name != LOG:
             remove_tree(entry)
 
 
 def clear_killed_builds() -> None:
-    """Remove the trees of untrusted builds that were killed. What runs now stays."""
+    """Remove the trees of killed untrusted builds. Builds that are running now stay."""
     for home in _homes():
         if _is_untrusted(home) and _is_filled(home):
             with suppress(HostTimeout), locked(_lock(home.name), timeout=0):
@@ -206,7 +207,7 @@ def clear_killed_builds() -> None:
 
 
 def _homes() -> list[Path]:
-    """Return the folders of all builds, also of those without an artifact."""
+    """Return the folders of all builds, also of builds without an artifact."""
     found = sorted((cache_dir() / "build").glob("*/*"))
     return [home for home in found if home.is_dir() and not home.is_symlink()]
 
@@ -248,13 +249,13 @@ def _remove_home(home: Path) -> bool:
 
 
 def _sources(limit: datetime, kept: Container[str]) -> list[Path]:
-    """Return old sources in the cache that no artifact names; none while anything is built."""
+    """Return old cached sources that no artifact uses; none during any build."""
     if _is_anything_built():
         return []
     return [
         source
         for source in sorted((cache_dir() / "sources").glob("*"))
-        # Its name came last: that changes this time, and no other of an unpacked folder.
+        # The change time is set by the final rename; an unpacked folder's other times are older.
         if source.is_dir() and (status := status_if_there(source)) is not None
         if status.st_ctime < limit.timestamp()
         if source.name.removeprefix(".fetch-") not in kept or source.name.startswith(".fetch-")
@@ -270,7 +271,8 @@ def _remove_source(source: Path) -> bool:
     aside = source.with_name(f".fetch-{digest}")
     try:
         with locked(source.with_name(f"{digest}.lock"), timeout=0), host_writes(source):
-            # Removing the others may have taken minutes. A build that begins now waits for us.
+            # Removing the others may have taken minutes. A build that starts now waits for this
+            # lock.
             if _is_anything_built() or not source.is_dir():
                 return False
             if source != aside:
@@ -283,5 +285,5 @@ def _remove_source(source: Path) -> bool:
 
 
 def _lock(name: str) -> Path:
-    """Return the lock of a build by the name of its folder, which the digits of the key end."""
+    """Return the lock of a build from its folder name, which ends with the digits of the key."""
     return cache_dir() / "locks" / f"build-{name[-KEY_DIGITS:]}.lock"

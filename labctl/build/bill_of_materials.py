@@ -1,18 +1,18 @@
 """Inputs of an artifact: source, patches, compiler, libraries, SDKs.
 
-Enough to make an SBOM of (SPDX, CycloneDX): name, version, hash and licence where they are known.
+Enough for an SBOM (SPDX, CycloneDX): name and version; hash and licence where known.
 """
 
 from labctl.build.manifest import CompilerKind, Material, SourceIdentity
 from labctl.build.script import Order
 
-#: SPDX expressions of what compilers link into every program.
+#: SPDX expressions of the libraries that compilers link into every program.
 _LLVM = "Apache-2.0 WITH LLVM-exception"
 _GCC = "GPL-3.0-or-later WITH GCC-exception-3.1"
 
 
 def bill_of_materials(order: Order, source: SourceIdentity) -> tuple[Material, ...]:
-    """Everything that goes into a build."""
+    """List everything that goes into a build."""
     found = [_source(order, source)]
     found += [
         Material(kind="patch", name=patch.name, sha256=patch.sha256, linked=True)

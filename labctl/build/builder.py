@@ -1,4 +1,4 @@
-"""``build``: from a request to an artifact that is proven, and shared by all who ask for it."""
+"""``build``: from a request to a proven artifact, which all who request it share."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -16,9 +16,10 @@ from labctl.build.source import Source
 from labctl.build.source_lacks import blamed
 from labctl.build.workspace import Workspace
 from labctl.errors import CompileError, ConfigError, HostTimeout, JobError
-from labctl.files import cache_dir, locked
+from labctl.folders import cache_dir
+from labctl.locks import locked
 
-#: A wait for another labctl that builds the same.
+#: Time (s) to wait for another labctl that builds the same.
 LOCK_SECONDS = 5 * 3600.0
 
 
@@ -28,13 +29,13 @@ def build(
     on_progress: OnProgress = ignore,
     on_missing: Callable[[Plan], None] | None = None,
 ) -> Artifact:
-    """Build what is asked for, or find that it is built already.
+    """Build what is requested, or return the artifact if it is already built.
 
-    ``on_missing`` is called before anything is compiled; what it raises is raised.
-    Raises ConfigError for names that are not known and for products that cannot be, CompileError
-    when the source does not compile, ToolMissing, HostError (no network, disk full), HostTimeout,
-    IntegrityError (a source that is not the pinned one), ProgramFailed (a tool does not start). A
-    JobError names the revision in its ``source``.
+    ``on_missing`` is called before anything is compiled; its errors are passed on. Raises
+    ConfigError (unknown names, impossible products), CompileError (the source does not compile),
+    ToolMissing, HostError (no network, disk full), HostTimeout, IntegrityError (the source is not
+    the pinned one), ProgramFailed (a tool does not start). A JobError names the revision in its
+    ``source``.
     """
     plan = make_plan(request, on_progress)
     artifact = read_artifact(plan.artifact)
@@ -64,13 +65,13 @@ def _lock(plan: Plan, stack: ExitStack, on_progress: OnProgress) -> int:
 
 
 def _build_missing(plan: Plan, lock: int, on_progress: OnProgress) -> Artifact:
-    """Build the tools that the artifact does not have; the lock is held."""
+    """Build the tools that are missing in the artifact; the caller holds the lock."""
     artifact = read_artifact(plan.artifact)
     missing = plan.tools
     if artifact is not None and not plan.from_kit:
         missing = tuple(name for name in plan.tools if not is_proven(plan, artifact, [name]))
         if not missing:
-            return artifact  # somebody else has built them while we waited
+            return artifact  # another process built them while this one waited
     source = plan.source.fetch(on_progress)
     _check_sources(plan, source, missing)
     inputs = plan.inputs
@@ -108,9 +109,9 @@ def _build_missing(plan: Plan, lock: int, on_progress: OnProgress) -> Artifact:
 
 @contextmanager
 def _cleared(plan: Plan) -> Iterator[None]:
-    """Leave nothing of an untrusted source but a log and what is published, however it ends.
+    """At the end, remove everything of an untrusted source except the log and published files.
 
-    What could not be cleared, since labctl was killed, goes before the next such build.
+    If labctl was killed before, the next untrusted build removes the rest first.
     """
     if not plan.untrusted:
         yield
@@ -127,9 +128,9 @@ def _cleared(plan: Plan) -> Iterator[None]:
 
 @contextmanager
 def _unchanged(source: Source, workspace: Workspace) -> Iterator[None]:
-    """Raise ConfigError if the source changes meanwhile, and leave nothing of that in the tree.
+    """If the source changes meanwhile, clear the tree and raise ConfigError.
 
-    A source that is put back with its old times would not be compiled again.
+    If the source were restored with its old times, it would not be compiled again.
     """
     try:
         yield

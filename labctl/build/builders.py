@@ -1,6 +1,6 @@
-"""Choice of the machine that builds: the requested one, or the first that can.
+"""Choice of the build machine: the requested one, or the first that meets all needs.
 
-A build host of devices.yaml builds over ssh.
+Builds on a build host of devices.yaml run over ssh.
 """
 
 from dataclasses import dataclass
@@ -11,17 +11,17 @@ from labctl.build.manifest import BuilderKind
 from labctl.build.progress import OnProgress, ignore
 from labctl.build.toolchain import Needs, Toolchain
 from labctl.build.workspace import Builder
-from labctl.checked import listed, unknown
 from labctl.config.lab import FILE_NAME, find_lab
 from labctl.config.target import Target
 from labctl.errors import ConfigError, HostError, ToolMissing
+from labctl.suggestions import listed, unknown
 from labctl.transport.registry import TRANSPORTS
 
 
 def ssh_builder(host: str | None, lab_root: Path | None) -> Builder:
-    """Return the builder on a build host of the lab; without a name, on its only one.
+    """Return the builder on a build host of the lab; without a name, on the only one.
 
-    Raises ConfigError, ToolMissing when the ssh library is not installed.
+    Raises ConfigError, or ToolMissing if the ssh library is not installed.
     """
     lab = find_lab(lab_root or Path(), TRANSPORTS)
     hosts = lab.lab.build_hosts
@@ -50,13 +50,13 @@ def ssh_builder(host: str | None, lab_root: Path | None) -> Builder:
     return SshBuilder(host, hosts, lab.root)
 
 
-#: What ``auto`` tries, in this order.
+#: Builders that ``auto`` tries, in this order.
 AUTO = (BuilderKind.LOCAL, BuilderKind.CONTAINER, BuilderKind.SSH)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The machine that builds, what it builds with, and why it is this one."""
+    """The build machine, its toolchain, and the reason for the choice."""
 
     builder: Builder
     toolchain: Toolchain
@@ -71,7 +71,7 @@ def make(
     *,
     untrusted: bool = False,
 ) -> Builder:
-    """Make the builder of a kind; ``untrusted``: of a source that nobody vouches for.
+    """Make the builder of a kind; ``untrusted``: for an untrusted source.
 
     Raises ConfigError, ToolMissing.
     """
@@ -106,11 +106,10 @@ def choose(
     on_progress: OnProgress = ignore,
     untrusted: bool = False,
 ) -> Choice:
-    """Choose the builder of that kind, or for ``None`` the first that meets all needs.
+    """Choose the builder of this kind; for ``None``, the first that meets all needs.
 
-    For an ``untrusted`` source that is a container.
-
-    Raises ToolMissing, HostError or ConfigError: of the one that is asked for, or of all.
+    For an ``untrusted`` source, choose a container. Raises ToolMissing, HostError or ConfigError:
+    of the requested builder, or of all builders.
     """
     if kind is None and (host is not None or untrusted):
         kind = BuilderKind.CONTAINER if untrusted else BuilderKind.SSH

@@ -13,13 +13,13 @@ _ERROR = re.compile(
     r"\berror:|undefined (?:reference|symbol)|^CMake Error|ninja: error:|multiple definition"
 )
 _MOST_LINES = 12
-#: With less free space a failure says nothing about the source: compilers report a full disk in
+#: With less free space, a failure says nothing about the source: compilers report a full disk in
 #: many ways, or not at all.
 _LEAST_FREE_BYTES = 32 << 20
 
 
 def disk_is_full(folder: Path) -> bool:
-    """Return True if a build in ``folder`` could not write, there or among temporary files."""
+    """Return True if the disk of ``folder``, or of temporary files, is full."""
     places = (folder, Path(tempfile.gettempdir()))
     return any(
         shutil.disk_usage(place).free < _LEAST_FREE_BYTES or not has_inodes(place)
@@ -35,10 +35,10 @@ class ErrorLines:
         self._after_cmake_error = 0
 
     def see(self, line: str) -> None:
-        """Take one line of output."""
+        """Read one line of output."""
         found = _ERROR.search(line)
         if line.startswith("CMake Error"):
-            self._after_cmake_error = 4  # CMake explains the error in the lines below
+            self._after_cmake_error = 4  # CMake explains the error in the next lines
         wanted = found or (self._after_cmake_error > 0 and line.strip())
         self._after_cmake_error -= 1
         if wanted and len(self.lines) < _MOST_LINES:
@@ -50,7 +50,7 @@ def explain(
 ) -> LabctlError:
     """Return the error for a failed build step; ``what`` is e.g. ``llama.cpp for rk3568``.
 
-    An ``untrusted`` source prints what it likes: then only what this host itself knows counts.
+    An ``untrusted`` source can print anything, so only facts that this host itself knows count.
     """
     printed = "\n".join([*errors.lines, done.text])
     details = "\n".join(errors.lines) or done.tail(_MOST_LINES)

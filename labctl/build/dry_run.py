@@ -1,4 +1,4 @@
-"""Explain a build without doing any of it."""
+"""Explain a build without running any of it."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ class Explanation:
     folders: Folders
     script: Script
     built: bool
-    """True if all tools are built already: then nothing of this would run."""
+    """True if all tools are already built: nothing would run."""
 
     def document(self) -> dict[str, object]:
         """Return machine, source and commands as JSON."""
@@ -37,7 +37,7 @@ class Explanation:
 
 
 def explain_build(request: BuildRequest) -> Explanation:
-    """Return every command of :func:`labctl.build.builder.build` on a machine that has nothing yet.
+    """Return every command of :func:`labctl.build.builder.build` for an empty machine.
 
     Raises ConfigError, ToolMissing, HostError.
     """

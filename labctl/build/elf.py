@@ -1,4 +1,4 @@
-"""Facts of a built file, read from its ELF header, and what a target asks of them."""
+"""Facts of a built file from its ELF header, and a target's requirements for them."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +13,7 @@ from labctl.errors import ConfigError
 def read_elf(path: Path) -> ElfFacts:
     """Read the facts of a file.
 
-    Raises ConfigError when it is not ELF, CompileError when it is damaged, HostError.
+    Raises ConfigError if it is not ELF, CompileError if it is damaged, HostError.
     """
     with open_elf(path) as elf:
         return ElfFacts(
@@ -28,7 +28,7 @@ def read_elf(path: Path) -> ElfFacts:
 
 
 def read_sections(path: Path) -> dict[str, int]:
-    """Size of each named section in bytes; ``.bss`` and its like take memory only."""
+    """Size of each named section in bytes; ``.bss`` and similar ones take only memory."""
     sizes: dict[str, int] = {}
     with open_elf(path) as elf:
         for section in elf.sections:
@@ -38,9 +38,9 @@ def read_sections(path: Path) -> dict[str, int]:
 
 
 def prove(name: str, facts: ElfFacts, tool: ToolSpec, target: Target) -> None:
-    """Refuse a file that the target could not run as it is.
+    """Refuse a file that the target could not run unchanged.
 
-    Raises ConfigError that says everything that is wrong with it: the spec or the target cannot be.
+    Raises ConfigError with all reasons: the spec or the target may be wrong.
     """
     wrong: list[str] = []
     if facts.machine != target.elf_machine:

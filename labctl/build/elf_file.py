@@ -1,7 +1,7 @@
-"""Headers of an ELF file that nobody vouches for (System V ABI, chapters 4 and 5).
+"""Headers of an untrusted ELF file (System V ABI, chapters 4 and 5).
 
-A number in a file is a claim. Nothing is read that the file does not hold, nothing is decompressed,
-and the number of headers and the length of names are bounded, far above those of real programs.
+Numbers in the file are checked: labctl reads nothing beyond the file's end and decompresses
+nothing. The number of headers and the length of names have limits far above those of real programs.
 """
 
 import os
@@ -26,9 +26,9 @@ _NULL, _SYMBOLS, _NO_BITS, _DYNAMIC_SYMBOLS = 0, 2, 8, 11
 _EXECUTABLE, _COMPRESSED = 0x4, 0x800
 _END, _NEEDED, _STRINGS = 0, 1, 5
 _FUNCTION_TYPES = (0, 2, 10)  # STT_NOTYPE, STT_FUNC, STT_GNU_IFUNC
-#: The first section header has the number, which is too large for the header of the file.
+#: The first section header has the number if it is too large for the file header.
 _ELSEWHERE = 0xFFFF
-#: A static llama.cpp has 16 sections and 9 segments, one with symbols 25 and 9.
+#: A static llama.cpp has 16 sections and 9 segments; with symbols, 25 and 9.
 _MOST_HEADERS = 4096
 _MOST_DYNAMIC_BYTES = 1 << 20
 _MOST_NEEDED = 1024
@@ -38,13 +38,13 @@ _LONGEST_PATH = 4096
 MOST_SYMBOLS = 1 << 20
 LONGEST_SYMBOL = 1 << 16
 _MOST_NAME_BYTES = 1 << 25
-#: No address of a process is larger.
+#: No process has a larger address.
 _MOST_MEMORY_BYTES = 1 << 48
 
 
 @dataclass(frozen=True)
 class Section:
-    """A section; its bytes lie in the file unless it has memory only."""
+    """A section; its bytes are in the file unless it exists only in memory."""
 
     name: str
     type: int
@@ -62,7 +62,7 @@ class Section:
 
     @property
     def has_symbols(self) -> bool:
-        """True if it is a table of symbols."""
+        """True if it is a symbol table."""
         return self.type in (_SYMBOLS, _DYNAMIC_SYMBOLS)
 
     @property
@@ -91,7 +91,7 @@ class _Segment:
 def open_elf(path: Path) -> Iterator["ElfFile"]:
     """Open an ELF file.
 
-    Raises ConfigError when it is not ELF, CompileError when its headers cannot be true, HostError.
+    Raises ConfigError if it is not ELF, CompileError if its headers cannot be true, HostError.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -144,14 +144,14 @@ class ElfFile:
         return "Q" if self.bits == 64 else "I"
 
     def damaged(self, what: str) -> CompileError:
-        """Return the error for a file with claims that cannot be true."""
+        """Return the error for a file with impossible values."""
         return CompileError(
             f"{self._path.name} is a damaged ELF file: {what}",
             hint="no linker writes such a file: a step of its own build made it",
         )
 
     def read(self, offset: int, count: int, what: str) -> bytearray:
-        """Return bytes of the file. Raises CompileError for bytes that it does not hold."""
+        """Return bytes of the file. Raises CompileError for bytes beyond its end."""
         self._check_place(offset, count, what)
         found = bytearray(count)
         if count and os.preadv(self._descriptor, [found], offset) != count:
@@ -159,7 +159,7 @@ class ElfFile:
         return found
 
     def code(self) -> list[Section]:
-        """Return the sections of code; no two share bytes or addresses. Raises CompileError."""
+        """Return the sections with code; they share no bytes or addresses. Raises CompileError."""
         code = [s for s in self.sections if s.flags & _EXECUTABLE and s.size and s.in_file]
         for section in code:
             if section.flags & _COMPRESSED:
@@ -175,7 +175,7 @@ class ElfFile:
         return code
 
     def functions(self) -> Iterator[Symbol]:
-        """Yield the symbols of code, and those that are only a name. Raises CompileError."""
+        """Yield the symbols of code, and symbols that are only a name. Raises CompileError."""
         tables = [section for section in self.sections if section.has_symbols]
         if len(tables) > 2:
             raise self.damaged(f"it has {len(tables)} tables of symbols")
@@ -205,7 +205,7 @@ class ElfFile:
                 yield Symbol(address, size, names[at:end].decode(errors="replace"))
 
     def interpreter(self) -> str | None:
-        """Return the dynamic linker that it asks for. Raises CompileError."""
+        """Return the dynamic linker that the file requests. Raises CompileError."""
         found = self._last(_INTERPRETER)
         if found is None:
             return None
@@ -213,11 +213,11 @@ class ElfFile:
 
     @property
     def is_dynamic(self) -> bool:
-        """True if it has a dynamic section."""
+        """True if the file has a dynamic section."""
         return self._last(_DYNAMIC) is not None
 
     def needed(self) -> tuple[str, ...]:
-        """Return the libraries that it needs at run time. Raises CompileError."""
+        """Return the libraries that the file needs at run time. Raises CompileError."""
         dynamic = self._last(_DYNAMIC)
         if dynamic is None:
             return ()

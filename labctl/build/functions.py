@@ -1,7 +1,7 @@
 """Addresses of a program's functions, from its symbol table or from the linker's map.
 
-Both also show the ranges of data among the code: the mapping symbols ``$x`` and ``$d`` (ELF for the
-Arm 64-bit Architecture, section 5.7).
+Both also show where data lies within the code, with the mapping symbols ``$x`` and ``$d`` (ELF for
+the Arm 64-bit Architecture, section 5.7).
 """
 
 import re
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-#: A mapping symbol: a letter, and a number or nothing. ``$data`` may be a function's name.
+#: A mapping symbol: a letter, optionally a number. ``$data`` may be a function's name.
 _MAPPING = re.compile(r"\$[xdat](?:\..*)?")
 #: A symbol's line in the map of LLVM's linker (lld/ELF/MapFile.cpp): address, load address, size,
 #: alignment, then the name behind the columns of sections.
@@ -39,10 +39,10 @@ class Functions:
                 kinds.append((symbol.address, symbol.name[1] == "d"))
             elif symbol.name:
                 code.append(symbol)
-        # At one address the widest comes last, and is found.
+        # At the same address the largest comes last, and is found.
         self._code = sorted(code, key=lambda symbol: (symbol.address, symbol.size))
         self._starts = [symbol.address for symbol in self._code]
-        # Of two at one address code is the last, and holds: no instruction may be passed over.
+        # At the same address code comes last and wins, so that no instruction is skipped.
         self._kinds = sorted(set(kinds), key=lambda kind: (kind[0], not kind[1]))
         self._kind_starts = [address for address, _ in self._kinds]
 
@@ -52,8 +52,9 @@ class Functions:
         return bool(self._code)
 
     def name(self, address: int) -> str | None:
-        """Return the function at an address; one of assembly has no size, and ends where the next
-        begins.
+        """Return the function at an address.
+
+        An assembly function has no size: it ends where the next one begins.
         """
         at = bisect_right(self._starts, address) - 1
         if at < 0:
@@ -64,14 +65,17 @@ class Functions:
 
     @cached_property
     def _cuts(self) -> "NDArray[np.uint64]":
-        """Addresses where another function begins, or one ends, in their order."""
+        """Addresses where a function begins or ends, ascending."""
         import numpy as np
 
         ends = (symbol.address + symbol.size for symbol in self._code if symbol.size)
         return np.array(sorted({*self._starts, *(e for e in ends if e >> 64 == 0)}), np.uint64)
 
     def group(self, addresses: "NDArray[np.uint64]") -> Iterator[tuple[str | None, int, int]]:
-        """Yield name, first address and number of the ascending addresses in each function."""
+        """Yield each function that contains addresses: name, first address, number of addresses.
+
+        ``addresses`` are ascending.
+        """
         import numpy as np
 
         between = np.searchsorted(self._cuts, addresses, side="right")
@@ -80,7 +84,7 @@ class Functions:
             yield self.name(at), at, count
 
     def data_ranges(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """Ranges of data among the code from ``start`` to ``end``."""
+        """Yield the ranges of data within the code from ``start`` to ``end``."""
         at = bisect_right(self._kind_starts, start - 1)
         for index in range(at, len(self._kinds)):
             address, is_data = self._kinds[index]
@@ -94,7 +98,7 @@ class Functions:
 def read_functions(path: Path | None) -> Functions:
     """Read the functions from a linker's map or an unstripped program.
 
-    Raises CompileError for more of them than a program has, or a damaged one; HostError.
+    Raises CompileError if it has too many or is damaged; HostError.
     """
     if path is None:
         return Functions(())

@@ -1,4 +1,4 @@
-"""GCC as the compiler: a cross GCC for the target, or the machine's own where it is of its kind."""
+"""GCC as the compiler: a cross GCC, or the machine's own if its kind is the target's."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -8,13 +8,13 @@ from labctl.build.toolchain import Needs, Toolchain, kit_toolchain
 from labctl.config.target import Target
 from labctl.errors import ToolMissing
 
-#: Runs a short program on a machine: its standard output, or ``None`` when it is not there or ends
-#: badly.
+#: Runs a short program on a machine; returns its standard output, or ``None`` if it is missing or
+#: fails.
 Ask = Callable[[Sequence[str]], str | None]
 
-#: What one call of the compiler for C files takes ...
+#: Programs that one call of the compiler for C files needs.
 _C_PROGRAMS = ("gcc", "ar", "ranlib", "strip")
-#: ... and what CMake's projects take besides.
+#: Programs that CMake projects need in addition.
 _CXX_PROGRAMS = ("g++",)
 
 
@@ -29,7 +29,7 @@ def find_gcc(
 ) -> Toolchain:
     """Find a machine's GCC for a target, and its CMake, Ninja and ccache.
 
-    Raises ToolMissing that names every program that is not there.
+    Raises ToolMissing, which names every missing program.
     """
     if not needs.compiler:
         return kit_toolchain(on)
@@ -96,7 +96,7 @@ def gcc_flags(target: Target) -> tuple[str, ...]:
 
 
 def _prefix(ask: Ask, target: Target, on: Machine) -> str:
-    """Return the prefix of the compiler's name; empty if the machine is of the target's kind."""
+    """Return the prefix of the compiler's name; empty if the machine's kind is the target's."""
     cross = f"{target.triple}-"
     if on.machine == target.machine and ask([f"{cross}gcc", "--version"]) is None:
         return ""
@@ -109,7 +109,7 @@ def _number(printed: str | None) -> str | None:
 
 
 def _libc(macros: str | None) -> str | None:
-    """Return the C library's version from the compiler's predefined macros; musl defines none."""
+    """Return the C library's version from the predefined macros; None for musl."""
     defined = dict(re.findall(r"#define (__GLIBC(?:_MINOR)?__) (\d+)", macros or ""))
     if len(defined) != 2:
         return None

@@ -1,4 +1,4 @@
-"""Builds that travel: what another host of the lab needs to have a build of this one."""
+"""Install builds of another host of the lab on this host."""
 
 import tempfile
 from collections.abc import Callable, Iterable
@@ -9,20 +9,22 @@ from labctl.build.builder import LOCK_SECONDS
 from labctl.build.manifest import Manifest
 from labctl.build.plan import KEY_DIGITS
 from labctl.errors import ConfigError
-from labctl.files import cache_dir, host_writes, locked
+from labctl.files import host_writes
+from labctl.folders import cache_dir
+from labctl.locks import locked
 
-#: Brings the file with a SHA-256 to a path.
+#: Copies the file with a SHA-256 to a path.
 Fetch = Callable[[str, Path], None]
 
 
 def manifest_with(artifact: Artifact, tools: Iterable[str]) -> Manifest:
-    """Return the manifest of an artifact that has these of its tools alone."""
+    """Return the manifest of an artifact, with these tools only."""
     kept = {name: artifact.manifest.tools[name] for name in tools}
     return artifact.manifest.model_copy(update={"tools": kept})
 
 
 def version_of(manifest: Manifest) -> str:
-    """Return the version label by which a recipe means this build alone: ``new-0123456789ab``."""
+    """Return the version label for this build only, as in a recipe: ``new-0123456789ab``."""
     return f"{manifest.version}-{manifest.key[:KEY_DIGITS]}"
 
 
@@ -41,10 +43,10 @@ def installed(manifest: Manifest) -> Artifact:
 
 
 def install(manifest: Manifest, fetch: Fetch) -> Artifact:
-    """Add a build of another host to those of this one; what is here already stays.
+    """Add a build of another host to this host's builds; existing tools stay.
 
-    ``fetch`` proves the bytes that it brings. Raises ConfigError where this host's build of the
-    same key has other bytes, HostError, HostTimeout, and what ``fetch`` raises.
+    ``fetch`` verifies the bytes that it copies. Raises ConfigError if this host's build of the same
+    key has other bytes; HostError, HostTimeout, and the errors of ``fetch``.
     """
     folder = _folder(manifest)
     lock = cache_dir() / "locks" / f"build-{manifest.key[:KEY_DIGITS]}.lock"

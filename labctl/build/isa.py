@@ -18,7 +18,7 @@ from labctl.build.spec import Dispatched
 from labctl.config.target import Target
 from labctl.errors import CompileError, ConfigError
 
-#: Of every compiler's runtime.
+#: Functions in every compiler's runtime.
 _RUNTIME = (
     Dispatched(
         functions=tuple(
@@ -82,8 +82,8 @@ _LLVM_UNWINDER = (
         "uses them left some",
     ),
 )
-#: Functions of C libraries and compiler runtimes that ask the machine before they use more, by the
-#: compiler that links them. What an SDK's runtime holds is unknown: either.
+#: Functions of C libraries and compiler runtimes that check the CPU before they use an extension,
+#: by the compiler that links them. An SDK's runtime is unknown: any of them.
 LIBRARIES: Mapping[CompilerKind, tuple[Dispatched, ...]] = {
     CompilerKind.ZIG: _RUNTIME + _LLVM_UNWINDER,
     CompilerKind.GCC: _RUNTIME + _GLIBC + _GCC_UNWINDER,
@@ -92,9 +92,9 @@ LIBRARIES: Mapping[CompilerKind, tuple[Dispatched, ...]] = {
 
 _MOST_NAMES = 3
 _INSTRUCTION_BYTES = 4
-#: Looked at in one step: the table's intermediate results stay in the processor's cache.
+#: Words per step: the table's intermediate results stay in the CPU cache.
 _PIECE_WORDS = 1 << 16
-#: Pairs of a function and an extension; llama.cpp has 900.
+#: Maximum pairs of a function and an extension; llama.cpp has 900.
 _MOST_HITS = 1 << 18
 _UNNAMED = "no function is known there"
 
@@ -112,8 +112,8 @@ class Hit:
 def read_isa(path: Path, functions: Functions) -> tuple[IsaFacts, list[Hit]]:
     """Find the instructions of an A64 program.
 
-    Raises ConfigError if it has no section of code, CompileError if it is damaged or has more
-    extensions in its functions than any program.
+    Raises ConfigError if it has no code section, CompileError if it is damaged or has too many
+    pairs of a function and an extension.
     """
     import numpy as np
 
@@ -163,9 +163,9 @@ def prove_isa(
     target: Target,
     compiler: CompilerKind,
 ) -> IsaFacts:
-    """Return a program's instructions; refuse unguarded ones missing on the target.
+    """Return a program's instructions; refuse unguarded instructions missing on the target.
 
-    ``allowed`` are the build spec's guards; those of the compiler's own libraries are known here.
+    ``allowed``: the build spec's guards; guards of the compiler's own libraries are known here.
     Raises ConfigError that names the functions.
     """
     facts, hits = read_isa(path, functions)

@@ -10,13 +10,13 @@ from labctl.build.manifest import LOG
 from labctl.build.parameters import check
 from labctl.build.progress import BuildProgress, OnProgress, Step
 from labctl.build.script import Command, Order, Output, Script, make_script
-from labctl.build.workspace import Workspace
+from labctl.build.workspace import Program, Workspace
 from labctl.errors import CompileError, ConfigError, HostError, printable
 from labctl.files import host_writes
 from labctl.process import Completed
 
-#: Maximum size of a file that an untrusted source leaves, a tool or its map; a static llama.cpp has
-#: some 10 MB. And of all such files of a build: a hole counts in no limit of the container's disk.
+#: Maximum size of a file of an untrusted source (a tool or its map; a static llama.cpp has some 10
+#: MB), and of all such files of a build: the container's disk limit does not count holes.
 _MOST_BYTES = 512 << 20
 _MOST_IN_ALL = 2 << 30
 _NINJA_PROGRESS = re.compile(r"\[(\d+)/(\d+)\] ?(.*)")
@@ -31,7 +31,7 @@ class Made:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Both, as far as there are both."""
+        """The files that exist."""
         return (self.file,) if self.symbols is None else (self.file, self.symbols)
 
 
@@ -44,15 +44,15 @@ class Job:
     home: Path
     on_progress: OnProgress
     untrusted: bool = False
-    """True if nobody vouches for the source: what it prints and leaves is its own fault."""
+    """True if the source is untrusted: it is to blame for its output and files."""
 
     @property
     def log(self) -> Path:
-        """The whole output of the build programs."""
+        """Log with all output of the build programs."""
         return self.home / LOG
 
     def run(self, tools: Sequence[str]) -> dict[str, Made]:
-        """Build tools; their files on this host.
+        """Build tools; return their files on this host.
 
         Raises CompileError, ConfigError, ToolMissing, HostError, HostTimeout, IntegrityError.
         """
@@ -73,16 +73,14 @@ class Job:
         return made
 
     def _prepare(self, script: Script) -> None:
-        """Keep the tree of the last build, unless its programs have moved: CMake refuses that."""
+        """Keep the tree of the last build, unless its programs moved, which CMake refuses."""
         if any(self.workspace.read(name) != text for name, text in script.files.items()):
             self.workspace.clear()
             for name, text in script.files.items():
                 self.workspace.write(name, text)
 
     def _check_program(self, command: Command) -> None:
-        """Check that a step's own program exists before it runs, so that the error names the
-        step.
-        """
+        """Check that a step's program exists before it runs, so that the error names the step."""
         program = command.words[0]
         if command.cwd is None or "/" not in program:
             return
@@ -113,12 +111,14 @@ class Job:
         with host_writes(self.log), self.log.open("ab") as log:
             log.write(f"$ {' '.join(command.words)}\n".encode())
         done = self.workspace.run(
-            command.words,
-            timeout=command.seconds,
-            on_line=see,
-            log=self.log,
-            env=self.order.toolchain.environment,
-            cwd=command.cwd,
+            Program(
+                words=command.words,
+                timeout=command.seconds,
+                on_line=see,
+                log=self.log,
+                env=self.order.toolchain.environment,
+                cwd=command.cwd,
+            )
         )
         if command.map_of is not None and done.exit_status == 0:
             self.workspace.write(f"{command.map_of}.map", "\n".join(printed) + "\n")
@@ -136,7 +136,7 @@ class Job:
     def _collect(self, name: str, output: Output, before: int) -> Made:
         """Fetch a file of the tree to this host, and the file that lists its functions.
 
-        ``before``: bytes of the files that were fetched before.
+        ``before``: number of bytes already fetched.
         """
         if not self.workspace.exists(output.path):
             raise self._not_made(name)
@@ -170,5 +170,5 @@ class Job:
 
 
 def missing_sources(source: Path, files: Iterable[str]) -> list[str]:
-    """Files that a source does not have."""
+    """List the files that are missing in a source."""
     return [name for name in files if not (source / name).is_file()]

@@ -2,7 +2,7 @@
 
 import os
 import platform
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,11 +11,12 @@ from labctl.build.gcc import find_gcc
 from labctl.build.manifest import BuilderKind, CompilerKind, Machine
 from labctl.build.progress import OnProgress
 from labctl.build.toolchain import Needs, Toolchain, kit_toolchain
-from labctl.build.workspace import Builder, Folders, Workspace, WorkspaceInputs, too_large
+from labctl.build.workspace import Builder, Folders, Program, Workspace, WorkspaceInputs, too_large
 from labctl.build.zig import locate, offer_zig
 from labctl.config.target import Target
 from labctl.errors import HostError, HostTimeout, ToolMissing
-from labctl.files import cache_dir, host_writes, open_whole, write_atomic
+from labctl.files import host_writes, open_whole, write_atomic
+from labctl.folders import cache_dir
 from labctl.removal import remove_tree
 
 ASK_SECONDS = 20.0
@@ -23,12 +24,12 @@ _HOLE = bytes(1 << 20)
 
 
 class LocalBuilder(Builder):
-    """This host: PyPI's zig, cmake and ninja, or an installed GCC."""
+    """This host: zig, cmake and ninja of PyPI, or an installed GCC."""
 
     kind = BuilderKind.LOCAL
 
     def offer(self, target: Target, needs: Needs) -> Toolchain:
-        """zig unless GCC is asked for, or zig is not installed. Raises ToolMissing."""
+        """Return zig, or GCC if it is requested or zig is not installed. Raises ToolMissing."""
         on = Machine(builder=self.kind, machine=platform.machine(), system=_system())
         if not needs.compiler:
             return kit_toolchain(on)
@@ -45,7 +46,7 @@ class LocalBuilder(Builder):
                 raise no_zig from None
 
     def folders(self, inputs: WorkspaceInputs) -> Folders:
-        """Return the source in its place, and a tree that stays for the next build."""
+        """Return the source folder itself, and a tree that is kept for the next build."""
         return Folders(source=str(inputs.source), tree=str(inputs.home / "tree"))
 
     @contextmanager
@@ -78,24 +79,15 @@ class LocalWorkspace(Workspace):
         self._tree = Path(folders.tree)
         self._lock = lock
 
-    def run(
-        self,
-        words: Sequence[str],
-        *,
-        timeout: float,
-        on_line: Callable[[str], None],
-        log: Path,
-        env: Mapping[str, str],
-        cwd: str | None = None,
-    ) -> process.Completed:
+    def run(self, program: Program) -> process.Completed:
         """Run it here; it inherits the build's lock."""
         return process.run_streaming(
-            words,
-            timeout=timeout,
-            on_line=on_line,
-            log=log,
-            cwd=self._tree if cwd is None else Path(cwd),
-            env={**_kept_environment(), **env},
+            program.words,
+            timeout=program.timeout,
+            on_line=program.on_line,
+            log=program.log,
+            cwd=self._tree if program.cwd is None else Path(program.cwd),
+            env={**_kept_environment(), **program.env},
             keep_open=(self._lock,),
         )
 
@@ -103,7 +95,7 @@ class LocalWorkspace(Workspace):
         """Return the text of a file of the tree."""
         path = self._tree / name
         try:
-            # A build may have left anything in its place; a pipe would be waited for.
+            # A build may have left anything at this path; opening a pipe would block.
             return path.read_text(encoding="utf-8") if path.is_file() else None
         except FileNotFoundError:
             return None
@@ -125,7 +117,7 @@ class LocalWorkspace(Workspace):
         return (self._tree / path).exists()
 
     def fetch(self, path: str, to: Path, *, most: int | None = None) -> None:
-        """Copy it within this host; its holes stay holes."""
+        """Copy the file within this host; holes stay holes."""
         with host_writes(to):
             to.parent.mkdir(parents=True, exist_ok=True)
             with open_whole(self._tree / path) as file, to.open("wb") as copy:
@@ -141,9 +133,9 @@ class LocalWorkspace(Workspace):
 
 
 def _kept_environment() -> dict[str, str]:
-    """Return the part of this process's environment that build programs get.
+    """Return the variables of this process's environment that build programs get.
 
-    Nothing of the user's that could change the result (CFLAGS, CC, CMAKE_GENERATOR, ...) gets in.
+    User variables that could change the result (CFLAGS, CC, CMAKE_GENERATOR, ...) are left out.
     """
     kept = ("PATH", "HOME", "TMPDIR", "USER", "LOGNAME")
     return {name: os.environ[name] for name in kept if name in os.environ} | {

@@ -1,6 +1,6 @@
-"""``manifest.json``: the facts of a build, as models. Schema only; each is found out elsewhere.
+"""``manifest.json``: the facts of a build, as models. Schema only; other modules find the facts.
 
-``labctl artifacts list`` reads these without the libraries that produce them.
+``labctl artifacts list`` reads manifests without the libraries that produce the facts.
 """
 
 import hashlib
@@ -14,9 +14,9 @@ from pydantic import ConfigDict
 
 from labctl.config.types import InterruptibleModel
 
-#: The whole output of a build's programs, in the build's folder.
+#: Log with all output of a build's programs, in the build's folder.
 LOG = "build.log"
-#: Begins the version of each artifact of an untrusted source; its digest follows.
+#: Prefix of the version of each artifact of an untrusted source; its digest follows.
 UNTRUSTED = "untrusted-"
 
 
@@ -34,7 +34,7 @@ class CompilerKind(StrEnum):
     ZIG = "zig"
     GCC = "gcc"
     SDK = "kit"
-    """Those of an SDK that the user supplies; the steps of the build spec call them."""
+    """Compilers of an SDK that the user supplies; the steps of the build spec call them."""
 
 
 class Machine(InterruptibleModel):
@@ -46,7 +46,7 @@ class Machine(InterruptibleModel):
     machine: str
     """Output of ``uname -m`` there."""
     system: str | None = None
-    """Its operating system, e.g. ``Debian GNU/Linux 12 (bookworm)``."""
+    """Operating system there, e.g. ``Debian GNU/Linux 12 (bookworm)``."""
     image: str | None = None
     """Digest of the container's image."""
     engine: str | None = None
@@ -54,7 +54,7 @@ class Machine(InterruptibleModel):
     host: str | None = None
     """The build host's name in devices.yaml."""
     network: bool | None = None
-    """True if compilers could reach a network; ``None``: nothing kept them from it."""
+    """True if compilers could reach a network; ``None``: nothing prevented it."""
 
     def __str__(self) -> str:
         where = self.host or (self.image or "")[:19] or "this host"
@@ -62,24 +62,24 @@ class Machine(InterruptibleModel):
 
 
 class ToolchainIdentity(InterruptibleModel):
-    """The programs that decide on an artifact's bytes, and where they run."""
+    """The programs that determine an artifact's bytes, and their machine."""
 
     model_config = ConfigDict(frozen=True)
 
     compiler: CompilerKind
     version: str | None
-    """Version that the compiler prints; ``None`` for an SDK's."""
+    """Version that the compiler prints; ``None`` for an SDK."""
     triple: str | None = None
-    """The triple that it compiles for, where the compiler itself fixes it."""
+    """Target triple, if the compiler itself fixes it."""
     libc: str | None = None
-    """The C library that programs are linked with, with its version where it is known."""
+    """C library that programs are linked with, with its version if known."""
     cmake: str | None = None
     ninja: str | None = None
     on: Machine
 
     @property
     def digested(self) -> dict[str, object]:
-        """The part that belongs to a build's key."""
+        """The part that is included in a build's key."""
         return self.model_dump(mode="json", exclude={"on": {"system", "engine", "network"}})
 
     def __str__(self) -> str:
@@ -94,7 +94,7 @@ class PatchIdentity(InterruptibleModel):
     model_config = ConfigDict(frozen=True)
 
     name: str
-    """Its path below the folder of toolchains."""
+    """Path below the toolchains folder."""
     sha256: str
 
 
@@ -107,28 +107,28 @@ class SourceIdentity(InterruptibleModel):
     location: str
     """Package and release, address of the archive or repository, or path of the folder."""
     subdirectory: str | None = None
-    """The part of it that is the source."""
+    """Subfolder that is the source."""
     sha256: str | None = None
     """SHA-256 of the archive, or of all files of a folder."""
     commit: str | None = None
     """Git commit."""
     dirty: bool | None = None
-    """True if a folder differs from its commit; ``None``: there is no commit."""
+    """True if a folder differs from its commit; ``None`` without a commit."""
 
     committed: datetime | None = None
-    """Time of the commit; ``None``: there is none, or nobody asked."""
+    """Time of the commit; ``None`` without a commit, or if not looked up."""
 
     patches: tuple[PatchIdentity, ...] = ()
-    """Changes to it, in this order."""
+    """Patches, in the order of their application."""
 
     @property
     def full_revision(self) -> str:
-        """The whole commit of a git repository; of another source its :attr:`revision`."""
+        """The whole commit of a git repository; for other sources, :attr:`revision`."""
         return self.commit if self.kind == "git" and self.commit else self.revision
 
     @property
     def revision(self) -> str:
-        """A short word for it: the commit's first digits, or the hash's."""
+        """Short name of the source: the first digits of the commit or hash."""
         if self.commit:
             changed = "-patched" if self.patches else "-dirty" if self.dirty else ""
             return self.commit[:7] + changed
@@ -138,7 +138,7 @@ class SourceIdentity(InterruptibleModel):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of what the bytes of the source depend on; its place is not among it."""
+        """SHA-256 of everything that determines the source's bytes; excludes its location."""
         content: list[object] = [self.subdirectory, self.sha256 or self.commit]
         if self.kind == "kit":
             content.append(self.location)
@@ -151,13 +151,13 @@ SCHEMA_VERSION = 2
 
 
 class Recorded(InterruptibleModel):
-    """Base of what a manifest says; fields of a newer labctl are kept out."""
+    """Base of the parts of a manifest; fields of a newer labctl are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class Material(Recorded):
-    """One thing that decided on the bytes of an artifact."""
+    """One input that determined the bytes of an artifact."""
 
     kind: Literal["source", "patch", "compiler", "library", "build-tool", "image", "kit"]
     name: str
@@ -179,13 +179,13 @@ class ElfFacts(Recorded):
     type: str
     """``e_type``, e.g. ``ET_EXEC``."""
     interpreter: str | None
-    """The dynamic linker that it asks for (PT_INTERP)."""
+    """Dynamic linker that it requests (PT_INTERP)."""
     dynamic: bool
     """True if it has a dynamic section (PT_DYNAMIC)."""
     needed: tuple[str, ...]
     """Libraries that it needs at run time."""
     stripped: bool
-    """Neither a symbol table nor debug information."""
+    """True if it has neither a symbol table nor debug information."""
 
     def __str__(self) -> str:
         kind = "dynamic" if self.dynamic else "static"
@@ -205,9 +205,9 @@ class IsaFacts(Recorded):
     """Optional instructions in a program's code."""
 
     used: dict[str, int]
-    """Extension, in the words of /proc/cpuinfo -> number of its instructions."""
+    """Extension, named as in /proc/cpuinfo -> number of its instructions."""
     dispatched: tuple[DispatchedUse, ...] = ()
-    """Instructions missing on the target, each with the reason why it may be there."""
+    """Instructions missing on the target, each with the reason why it is allowed."""
     named: bool
     """True if the functions were known; otherwise data between them is read as code."""
 
@@ -220,14 +220,14 @@ class SmokeRun(Recorded):
     reason: str | None = None
     """Reason why it was not started."""
     argv: tuple[str, ...] = ()
-    """The whole command, the emulator with it."""
+    """The whole command, including the emulator."""
     exit_status: int | None = None
     output: str = ""
     """The first lines that it printed."""
 
     @property
     def emulated(self) -> bool:
-        """True if an emulator, the only program with a path in ``argv``, started it."""
+        """True if an emulator started it: the only program with a path in ``argv``."""
         return self.done and Path(self.argv[0]).is_absolute()
 
     def __str__(self) -> str:
@@ -243,13 +243,13 @@ class ToolRecord(Recorded):
     size_bytes: int
     elf: ElfFacts
     isa: IsaFacts | None
-    """Optional instructions in its code; ``None`` for machines whose code is not decoded."""
+    """Optional instructions in its code; ``None`` for machines whose code labctl cannot decode."""
     sections: dict[str, int]
     """Bytes of each section of the file."""
     smoke: SmokeRun
-    """Its first start."""
+    """First start of the tool."""
     infer: SmokeRun | None
-    """Its run of a tiny model; ``None`` for tools that run none."""
+    """Run of a tiny model; ``None`` for tools that run no model."""
     built: datetime
     """Time of the build, UTC."""
     rules: str | None = None
@@ -257,7 +257,7 @@ class ToolRecord(Recorded):
 
 
 class Manifest(Recorded):
-    """``manifest.json``: everything that decided on the tools' bytes, and what proves them."""
+    """``manifest.json``: everything that determined the tools' bytes, and their checks."""
 
     schema_version: int = SCHEMA_VERSION
     product: str
@@ -273,13 +273,13 @@ class Manifest(Recorded):
     flags: tuple[str, ...]
     """Flags of every call of the compiler."""
     materials: tuple[Material, ...]
-    """All that went into it, with versions, hashes and licences where they are known."""
+    """All inputs, with versions, hashes and licences where known."""
     why_builder: str
     """Reason for the choice of the builder."""
     labctl_version: str
     tools: dict[str, ToolRecord]
     untrusted: bool = False
-    """True if nobody vouches for the source: nothing of it may be started on a host of the lab."""
+    """True if the source is untrusted: none of its programs may start on a host of the lab."""
 
     def __str__(self) -> str:
         compiler = f"{self.toolchain.compiler} {self.toolchain.version or ''}".strip()
@@ -287,14 +287,14 @@ class Manifest(Recorded):
 
     @property
     def commit(self) -> str | None:
-        """The source's git commit, where it has one."""
+        """Git commit of the source, if it has one."""
         return self.source.commit
 
     @property
     def spec(self) -> str:
-        """SHA-256 of how it was built: compiler, definitions and flags, not what was built.
+        """SHA-256 of compiler, definitions and flags, without the source.
 
-        Two builds with the same one differ in their source alone.
+        Two builds with the same value differ only in their source.
         """
         how = [
             self.product,

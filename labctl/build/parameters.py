@@ -7,8 +7,8 @@ from pathlib import Path, PurePosixPath
 from labctl.build.manifest import BuilderKind
 from labctl.build.spec import BuildSpec, Parameter
 from labctl.build.workspace import Workspace
-from labctl.checked import unknown
 from labctl.errors import ConfigError
+from labctl.suggestions import unknown
 
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,127}")
 
@@ -16,7 +16,7 @@ _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,127}")
 def resolve(spec: BuildSpec, given: Mapping[str, str], builder: BuilderKind) -> dict[str, str]:
     """Return the value of every parameter. Paths are absolute and not checked yet.
 
-    Raises ConfigError for parameters that are not known, not given, or not what they have to be.
+    Raises ConfigError for unknown, missing or invalid parameters.
     """
     for name in given:
         if name not in spec.parameters:
@@ -52,7 +52,7 @@ def _value(
 
 
 def check(spec: BuildSpec, values: Mapping[str, str], workspace: Workspace) -> None:
-    """Raise ConfigError unless every path is there, with the file that proves what it is."""
+    """Raise ConfigError unless every path exists, with the file that must be in it."""
     for name in spec.paths:
         wanted, path = spec.parameters[name], values[name]
         hint = f"{name} is: {wanted.description}"

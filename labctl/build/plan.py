@@ -31,12 +31,12 @@ from labctl.build.spec import (
 from labctl.build.toolchain import Needs
 from labctl.build.untrusted import check_untrusted, untrusted_source
 from labctl.build.workspace import WorkspaceInputs
-from labctl.checked import listed, unknown
 from labctl.config.target import Target, load_target
 from labctl.errors import ConfigError
-from labctl.files import cache_dir
+from labctl.folders import cache_dir
+from labctl.suggestions import listed, unknown
 
-#: Part of every key: raised when the same inputs are built into something else.
+#: Part of every key: increase it when the same inputs give a different build.
 SCHEMA = 2
 KEY_DIGITS = 12
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -47,17 +47,17 @@ class BuildRequest:
     """A request for a build.
 
     Args:
-        tools: names of tools; all that the version has when ``None``.
-        version: label of a version in the build spec; its default when ``None``.
+        tools: names of tools; ``None``: all tools of the version.
+        version: label of a version in the build spec; ``None``: its default.
         source: another source for that version: a folder, or a git repository and ref.
-        builder: where compilers run; the first machine that can when ``None``.
-        host: the build host's name in devices.yaml, for the builder ssh.
-        compiler: which compilers are called; the builder's first choice when ``None``.
-        parameters: what the build spec asks of the user, by name.
-        jobs: compilers at once; from cores and memory when ``None``.
+        builder: machine for the compilers; ``None``: the first that meets all needs.
+        host: name of the build host in devices.yaml, for the builder ssh.
+        compiler: compiler to use; ``None``: the builder's first choice.
+        parameters: values of the build spec's parameters, by name.
+        jobs: number of parallel compilers; ``None``: from cores and memory.
         lab_root: the lab whose own toolchains come first.
-        untrusted: nobody vouches for ``source``: it is built in a container without network, and
-            what it makes is never started on this host.
+        untrusted: True for an untrusted ``source``: it is built in a container without network, and
+            its programs are never started on this host.
     """
 
     target: str
@@ -85,9 +85,9 @@ class Plan:
     choice: Choice
     key: str
     infer: Mapping[str, tuple[str, ...]]
-    """Commands that run a tiny model, where the version has its own."""
+    """Commands that run a tiny model, if the version has its own."""
     untrusted: bool = False
-    """True if nobody vouches for its source."""
+    """True if its source is untrusted."""
 
     @property
     def target(self) -> Target:
@@ -101,7 +101,7 @@ class Plan:
 
     @property
     def from_kit(self) -> bool:
-        """True if it uses an SDK, which labctl cannot identify: it is built every time."""
+        """True if it uses an SDK, which labctl cannot identify: it is rebuilt every time."""
         return bool(self.spec.paths)
 
     def infer_words(self, tool: str) -> tuple[str, ...] | None:
@@ -110,17 +110,17 @@ class Plan:
 
     @property
     def name(self) -> str:
-        """The build's name as a folder."""
+        """Folder name of the build."""
         return f"{self.spec.product}-{self.label}-{self.key[:KEY_DIGITS]}"
 
     @property
     def artifact(self) -> Path:
-        """Folder of its artifact."""
+        """Folder of the artifact."""
         return artifacts_dir() / self.target.name / self.name
 
     @property
     def inputs(self) -> WorkspaceInputs:
-        """Its folders; they stay, so that a further tool costs little."""
+        """Inputs for the workspace. Its folders are kept, so that another tool builds quickly."""
         return WorkspaceInputs(
             name=f"{self.target.name}/{self.name}",
             source=self.source.home,
@@ -132,7 +132,7 @@ class Plan:
 
 
 def make_plan(request: BuildRequest, on_progress: OnProgress = ignore) -> Plan:
-    """Work out all inputs of a build, and from them its key. Raises ConfigError, ToolMissing."""
+    """Determine all inputs of a build, and the key from them. Raises ConfigError, ToolMissing."""
     target = load_target(request.target, request.lab_root)
     spec, path = find_spec(target.name, request.product, request.lab_root)
     label, version = spec.version(request.version)
@@ -176,10 +176,10 @@ def make_plan(request: BuildRequest, on_progress: OnProgress = ignore) -> Plan:
 
 
 def source_now(target: str, product: str, label: str, lab_root: Path | None) -> Source | None:
-    """Return what a version of a build spec is built from now, with its patches.
+    """Return the present source of a build spec's version, with its patches.
 
-    None for another label, as what is built from a user's source has, and where only a build finds
-    it out: the tree of an SDK, the head of a branch. Raises ConfigError.
+    None for another label (e.g. of a user's own source), and if only a build can identify the
+    source: the tree of an SDK, the head of a branch. Raises ConfigError.
     """
     spec, path = find_spec(target, product, lab_root)
     version = spec.versions.get(label)
@@ -198,7 +198,7 @@ def _patched(
 
 
 def other_source(artifact: Artifact, lab_root: Path | None) -> str | None:
-    """Say that an artifact is of another source than :func:`source_now`; None if it is not."""
+    """Describe the difference if an artifact's source is not :func:`source_now`; else None."""
     built = artifact.manifest
     now = source_now(built.target, built.product, built.version, lab_root)
     if now is None or built.source.digest == now.identity.digest:
@@ -225,7 +225,7 @@ def _definitions(
 
 
 def _key(order: Order, source: Source, *, untrusted: bool) -> str:
-    """SHA-256 of everything that decides on the bytes, and on where they lie."""
+    """SHA-256 of everything that determines the bytes and their location."""
     spec, target = order.spec, order.target
     inputs: dict[str, object] = {
         "schema": SCHEMA,
@@ -248,7 +248,7 @@ def _key(order: Order, source: Source, *, untrusted: bool) -> str:
 
 
 def default_jobs() -> int:
-    """Compilers to run at once: one a core, but no more than one for each GB of free memory."""
+    """Return the number of parallel compilers: one per core, at most one per GB of free memory."""
     cores = len(os.sched_getaffinity(0))
     fields = dict(
         line.split(":", 1)
@@ -296,7 +296,7 @@ def _own_source(given: Path | GitSource, spec: BuildSpec, *, untrusted: bool) ->
 
 
 def _label(text: str, spec: BuildSpec) -> str:
-    """Make a name from ``text`` that is not one of the spec's own versions."""
+    """Make a name from ``text`` that differs from the spec's own versions."""
     label = re.sub(r"[^a-z0-9_-]+", "-", text.lower()).strip("-_")[:40] or "git"
     taken = label in spec.versions or label.startswith(UNTRUSTED)
     return f"own-{label}" if taken else label

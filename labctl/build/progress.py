@@ -21,7 +21,7 @@ class Step(StrEnum):
 
 @dataclass(frozen=True)
 class BuildProgress:
-    """A step has begun or moved on; ``done`` of ``total`` pieces where they can be counted."""
+    """A step has begun or advanced; ``done`` of ``total`` pieces if they can be counted."""
 
     step: Step
     message: str
@@ -33,4 +33,4 @@ OnProgress = Callable[[BuildProgress], None]
 
 
 def ignore(_progress: BuildProgress) -> None:
-    """For callers who do not want to know."""
+    """Ignore progress."""

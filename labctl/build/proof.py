@@ -1,4 +1,4 @@
-"""Check a built file: static, stripped, for the right machine, with its instructions only."""
+"""Check a built file: static, stripped, right machine, no instruction missing on the target."""
 
 import hashlib
 import json
@@ -16,11 +16,11 @@ from labctl.build.plan import Plan
 from labctl.build.smoke import infer, smoke_run, starter
 from labctl.build.untrusted import NOT_STARTED
 from labctl.errors import CompileError, ConfigError
-from labctl.files import sha256_file
+from labctl.file_hashes import sha256_file
 
 
 def examine(plan: Plan, name: str, made: Made) -> ToolRecord:
-    """Prove a built file to be what the spec says, and start it.
+    """Check a built file against the spec, and start it.
 
     Raises ConfigError, CompileError, HostError, HostTimeout, ProgramFailed.
     """
@@ -29,7 +29,7 @@ def examine(plan: Plan, name: str, made: Made) -> ToolRecord:
     except ConfigError as error:
         if not plan.untrusted:
             raise
-        # The lab's spec and target are known to be good: what differs is the source.
+        # The lab's spec and target are known to be good, so the source is to blame.
         raise CompileError(error.message, details=error.details) from error
 
 
@@ -69,15 +69,15 @@ def _examined(plan: Plan, name: str, made: Made) -> ToolRecord:
 def is_proven(plan: Plan, artifact: Artifact, names: Iterable[str]) -> bool:
     """Return True if the artifact has these tools, checked by the present rules.
 
-    The key of a build says what decides on its bytes; what those are held against (the target's
-    features, guards, the first start) can change without it.
+    The key identifies what determines a build's bytes. The rules (features of the target, guards,
+    first start) can change while the key stays the same.
     """
     kept = artifact.manifest.tools
     return all(artifact.has([name]) and kept[name].rules == rules(plan, name) for name in names)
 
 
 def rules(plan: Plan, name: str) -> str:
-    """SHA-256 of all that :func:`examine` holds a tool against."""
+    """SHA-256 of all rules of :func:`examine` for a tool."""
     spec, target = plan.spec, plan.target
     tool = spec.tools[name]
     guards = (*spec.dispatched, *LIBRARIES[plan.order.toolchain.identity.compiler])

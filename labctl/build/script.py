@@ -1,6 +1,6 @@
 """The script of a build, as data: files to write, commands to run, files to collect.
 
-The same for every builder; ``labctl build --explain`` shows it without running anything.
+It is the same for every builder; ``labctl build --explain`` shows it without running anything.
 """
 
 import re
@@ -17,7 +17,7 @@ from labctl.build.toolchain import Toolchain
 from labctl.build.workspace import Folders
 from labctl.config.target import Target
 
-#: The runtime is some 1,300 small files; 100 s of one core here.
+#: The runtime has some 1,300 small files: 100 s on one core of this host.
 RUNTIME_SECONDS = 1800.0
 CONFIGURE_SECONDS = 900.0
 COMPILE_SECONDS = 4 * 3600.0
@@ -35,26 +35,26 @@ class Command:
     words: tuple[str, ...]
     seconds: float
     cwd: str | None = None
-    """Working folder; ``None``: the tree."""
+    """Working folder; ``None`` for the tree."""
     map_of: str | None = None
-    """The tool whose link map it prints."""
+    """Tool whose link map it prints."""
 
 
 @dataclass(frozen=True)
 class Output:
-    """A file that a build makes; a relative path begins at the tree."""
+    """A file that a build makes; a relative path starts at the tree."""
 
     path: str
     symbols: str | None
-    """File that lists its functions: a link map, or the program before it was stripped."""
+    """File that lists its functions: a link map, or the program before stripping."""
 
 
 @dataclass(frozen=True)
 class Script:
-    """All of a build on one machine."""
+    """The whole build on one machine."""
 
     files: Mapping[str, str] = field(default_factory=dict)
-    """Text files of the tree; when they change, the tree is made again."""
+    """Text files of the tree; the tree is made again when they change."""
     commands: tuple[Command, ...] = ()
     outputs: Mapping[str, Output] = field(default_factory=dict)
 
@@ -71,16 +71,16 @@ class Order:
     values: Mapping[str, str] = field(default_factory=dict)
     """Values of the parameters and of ``{version}`` in steps."""
     kit: str | None = None
-    """The parameter whose folder is the source."""
+    """Parameter whose folder is the source."""
 
     @property
     def what(self) -> str:
-        """For messages."""
+        """Name of the product and target, for messages."""
         return f"{self.spec.product} for {self.target.name}"
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Flags of every call of the compiler."""
+        """Flags for every call of the compiler."""
         match self.toolchain.identity.compiler:
             case CompilerKind.ZIG:
                 return zig.zig_flags(self.target, self.spec.zig_target)
@@ -102,7 +102,7 @@ def make_script(order: Order, folders: Folders, tools: Sequence[str]) -> Script:
 
 
 def _steps_script(order: Order, folders: Folders, tools: Sequence[str]) -> Script:
-    """Return the spec's own commands; each of their words stays one word."""
+    """Return the spec's own commands; each word stays one argument."""
     values = {
         **order.values,
         "source": folders.source if order.kit is None else order.values[order.kit],
@@ -128,7 +128,7 @@ def _steps_script(order: Order, folders: Folders, tools: Sequence[str]) -> Scrip
 
 
 def _compile_script(order: Order, folders: Folders, tools: Sequence[str]) -> Script:
-    """One call of the compiler for all of a tool's C files."""
+    """Compile all C files of each tool with one call of the compiler."""
     commands: list[Command] = []
     outputs: dict[str, Output] = {}
     strip = order.toolchain.strip
@@ -149,7 +149,7 @@ def _compiler_call(order: Order, folders: Folders, tool: ToolSpec, output: str) 
     words = [*order.toolchain.c, *order.flags, *prefix_maps(folders), *tool.flags]
     if not order.toolchain.strip:
         words.append(zig.PRINT_MAP)
-    # Libraries are looked for in what stands before them.
+    # A linker searches a library only for symbols needed by the words before it.
     libraries = [word for word in words if word.startswith("-l")]
     words = [word for word in words if not word.startswith("-l")]
     return (*words, *sources, *libraries, "-o", f"{folders.tree}/{output}")
@@ -188,10 +188,10 @@ def _cmake_script(order: Order, folders: Folders, tools: Sequence[str]) -> Scrip
 
 
 def _runtime(order: Order) -> str:
-    """Make ninja's file for the libraries that every program of the target is linked with.
+    """Return ninja's file for the libraries that every program of the target is linked with.
 
-    zig builds one library at a time; started for C and for C++ at once, it builds two.
-    Format: https://ninja-build.org/manual.html#ref_ninja_file
+    zig builds one library at a time; started for C and for C++ at once, it builds two. Format:
+    https://ninja-build.org/manual.html#ref_ninja_file
     """
     compilers = {"runtime.c": order.toolchain.c, "runtime.cpp": order.toolchain.cxx}
     lines = []
@@ -208,13 +208,13 @@ def _strip(order: Order, name: str, full: str, stripped: str) -> Command:
 
 
 def toolchain_file(order: Order, folders: Folders) -> str:
-    """CMake's view of the toolchain, cmake-toolchains(7)."""
+    """Return CMake's toolchain file, cmake-toolchains(7)."""
     toolchain = order.toolchain
     flags = (*order.flags, *prefix_maps(folders))
     lines = [
         "set(CMAKE_SYSTEM_NAME Linux)",
         f"set(CMAKE_SYSTEM_PROCESSOR {order.target.machine})",
-        # No program or library of the building machine's gets in.
+        # CMake must find no program or library of the build machine.
         "set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)",
         "set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)",
         "set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)",
@@ -228,7 +228,7 @@ def toolchain_file(order: Order, folders: Folders) -> str:
         if not toolchain.strip:
             lines.append(_link_with_map(language))
     if toolchain.identity.compiler is CompilerKind.GCC:
-        # zig links statically by itself.
+        # zig links statically by default.
         if all(tool.elf is ElfKind.STATIC_EXECUTABLE for tool in order.spec.tools.values()):
             lines.append("set(CMAKE_EXE_LINKER_FLAGS_INIT -static)")
         lines.append(f"set(CMAKE_AR {cmake_quoted(toolchain.ar[0])})")
@@ -237,7 +237,7 @@ def toolchain_file(order: Order, folders: Folders) -> str:
 
 
 def _archiver_rules(language: str, toolchain: Toolchain) -> list[str]:
-    """CMake wants one program as archiver; zig is one only with an argument."""
+    """Return CMake's archiver rules: CMake expects one program, zig needs an argument as well."""
     ar, ranlib = (" ".join(f'"{w}"' for w in words) for words in (toolchain.ar, toolchain.ranlib))
     rules = {
         "CREATE": f"{ar} qcD <TARGET> <OBJECTS>",
@@ -251,7 +251,7 @@ def _archiver_rules(language: str, toolchain: Toolchain) -> list[str]:
 
 
 def _link_with_map(language: str) -> str:
-    """Return the flag that writes the linker's map into a file beside the program."""
+    """Return the rule that also writes the linker's map into a file beside the program."""
     rule = (
         f"<CMAKE_{language}_COMPILER> <FLAGS> <CMAKE_{language}_LINK_FLAGS> <LINK_FLAGS> <OBJECTS> "
         f"-o <TARGET> <LINK_LIBRARIES> {zig.PRINT_MAP} > <TARGET>.map"
@@ -260,7 +260,7 @@ def _link_with_map(language: str) -> str:
 
 
 def prefix_maps(folders: Folders) -> tuple[str, ...]:
-    """Return flags that keep the build machine's folders out of the programs."""
+    """Return flags that keep the build machine's folder names out of the programs."""
     return (
         f"-ffile-prefix-map={folders.source}=.",
         f"-ffile-prefix-map={folders.tree}=./build",

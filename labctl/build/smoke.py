@@ -1,4 +1,4 @@
-"""A first start of a built tool: here if this host is such a machine, else under the emulator."""
+"""First start of a built tool: directly if this host can run it, else under the emulator."""
 
 import platform
 import shutil
@@ -17,7 +17,7 @@ from labctl.gguf.tiny import write_tiny_gguf
 SMOKE_SECONDS = 120.0
 _MOST_LINES = 3
 _MOST_CHARACTERS = 200
-#: A shell's, and QEMU's, way to say that a signal ended the program.
+#: Exit statuses above it mean, in a shell and in QEMU, that a signal ended the program.
 _BY_SIGNAL = 128
 
 
@@ -46,9 +46,9 @@ def smoke_run(name: str, tool: ToolSpec, path: Path, target: Target) -> SmokeRun
 
 
 def infer(name: str, words: Sequence[str], path: Path, target: Target) -> SmokeRun:
-    """Let a tool run a tiny model, to prove that it computes and not only starts.
+    """Let a tool run a tiny model, to prove that it can compute.
 
-    If it cannot be started, the record has the reason. Raises as :func:`smoke_run` does.
+    If it cannot be started, the record has the reason. Raises the errors of :func:`smoke_run`.
     """
     prefix = starter(target)
     if isinstance(prefix, str):
@@ -74,9 +74,7 @@ def infer(name: str, words: Sequence[str], path: Path, target: Target) -> SmokeR
 
 
 def starter(target: Target) -> tuple[str, ...] | str:
-    """Return the words before a program of the target here, or the reason why it cannot run
-    here.
-    """
+    """Return the words before a program of the target here, or the reason why it cannot run."""
     reason = f"this host is {platform.machine()}"
     if target.runs_here:
         lacking = sorted(set(target.features) - host_features())
@@ -92,7 +90,7 @@ def starter(target: Target) -> tuple[str, ...] | str:
 
 
 def host_features() -> frozenset[str]:
-    """Return the features of this host's CPU, in the words of /proc/cpuinfo (proc_cpuinfo(5))."""
+    """Return the features of this host's CPU, named as in /proc/cpuinfo (proc_cpuinfo(5))."""
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     named = (line.partition(":") for line in lines)
     return frozenset(

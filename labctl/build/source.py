@@ -1,9 +1,9 @@
 """Sources of code, the proof of their identity, and their patches.
 
 Patches lie beside the build specs: ``<toolchains>/<target>/patches/<product>/*.patch`` and, for
-every target, ``<toolchains>/products/patches/<product>/*.patch``; in a folder below that has a
-version's label, for that version alone. Shared ones are applied first, each kind in the order of
-the names; of several files of one name the nearest to the lab wins.
+every target, ``<toolchains>/products/patches/<product>/*.patch``. A subfolder with the label of a
+version has patches for that version only. Shared patches are applied first, each kind in the order
+of the names. Of files with the same name, the one nearest to the lab wins.
 """
 
 import hashlib
@@ -25,59 +25,53 @@ from labctl.build.progress import BuildProgress, OnProgress, Step
 from labctl.build.spec import SHARED
 from labctl.config.target import toolchain_folders
 from labctl.errors import ConfigError
-from labctl.files import (
-    cache_dir,
-    host_reads,
-    host_writes,
-    locked,
-    open_whole,
-    settled_stamp,
-    sha256_file,
-    sync_directory,
-)
+from labctl.file_hashes import settled_stamp, sha256_file
+from labctl.files import host_reads, host_writes, open_whole, sync_directory
+from labctl.folders import cache_dir
+from labctl.locks import locked
 from labctl.removal import remove_tree
 
 GIT_SECONDS = 60.0
-#: git that starts no hook and no fsmonitor which the settings of a repository name. "git status"
-#: would otherwise write into the user's repository.
+#: git without hooks and fsmonitor: a repository's settings can name programs for them. Without the
+#: first option, "git status" would write into the user's repository.
 _GIT = (
     *("git", "--no-optional-locks", "-c", "core.fsmonitor=false"),
     *("-c", f"core.hooksPath={os.devnull}"),
 )
-#: Variables by which the caller, a hook for example, names a repository that is not this one, or
-#: part of one: "git rev-parse --local-env-vars", but for settings.
+#: Variables by which the caller (e.g. a hook) may name another repository, or a part of it: those
+#: of "git rev-parse --local-env-vars", except settings.
 _OF_ONE_REPOSITORY = {
     *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_NAMESPACE"),
     *("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_TEMPLATE_DIR"),
     *("GIT_PREFIX", "GIT_GRAFT_FILE", "GIT_SHALLOW_FILE", "GIT_REPLACE_REF_BASE"),
     *("GIT_INTERNAL_SUPER_PREFIX", "GIT_IMPLICIT_WORK_TREE", "GIT_NO_REPLACE_OBJECTS"),
 }
-#: No path is longer.
+#: Maximum length of a path.
 PATH_BYTES = 4096
 #: Time (s) to wait for another process that patches the same source.
 _PATCH_SECONDS = 900.0
 
 
 class Source(ABC):
-    """A source that is identified, and fetched only when something has to be built."""
+    """A source with a known identity; it is fetched only when something has to be built."""
 
     identity: SourceIdentity
 
     @property
     def home(self) -> Path:
-        """Its folder, also before it is fetched."""
+        """Folder of the source, also before it is fetched."""
         return sources_dir() / self.identity.digest
 
     @abstractmethod
     def fetch(self, on_progress: OnProgress) -> Path:
-        """Return the folder with the source, fetched and verified if it is not here yet."""
+        """Return the folder with the source; fetch and verify the source if it is missing here."""
 
     def committed(self) -> datetime | None:
         """Return the time of its commit, once it is fetched; None if unknown."""
         return None
 
-    def verify_unchanged(self) -> None:  # noqa: B027 - nothing changes what lies in the cache
-        """Raise ConfigError when the source is no longer what it was when identified."""
+    def verify_unchanged(self) -> None:  # noqa: B027 - a source in the cache does not change
+        """Raise ConfigError if the source has changed since it was identified."""
 
 
 def sources_dir() -> Path:
@@ -87,11 +81,11 @@ def sources_dir() -> Path:
 
 @contextmanager
 def fetching(home: Path, *, timeout: float) -> Iterator[Path | None]:
-    """Give the first comer a scratch folder to make ``home`` in; the others wait, and get ``None``.
+    """Give the first caller a scratch folder to make ``home`` in; others wait and get ``None``.
 
-    The source made there is moved to ``home`` by :func:`keep`. What a killed fetch left is removed.
-    A build takes its own lock before it comes here, also for a source that is there: whoever
-    removes sources looks for such locks while it holds the source's.
+    :func:`keep` moves the finished source to ``home``. What a killed fetch left is removed. A build
+    takes its own lock before it calls this, also if the source exists: to remove a source, labctl
+    locks the source and then looks for locks of builds.
     """
     with locked(home.with_name(f"{home.name}.lock"), timeout=timeout, holder="another fetch"):
         if home.is_dir():
@@ -108,23 +102,23 @@ def fetching(home: Path, *, timeout: float) -> Iterator[Path | None]:
 
 
 def keep(tree: Path, home: Path) -> None:
-    """Make a whole source tree appear at ``home``, at once."""
+    """Move a complete source tree to ``home``, in one step."""
     tree.rename(home)
     sync_directory(home.parent)
 
 
 class Sdk(Source):
-    """A tree that the user supplies on the machine that builds. labctl neither reads nor sends it.
+    """A tree that the user supplies on the build machine. labctl neither reads nor sends it.
 
-    What is in it cannot be known by a hash (an OpenHarmony tree has a hundred gigabytes), so a
-    build from it is never taken from the cache.
+    Hashing it would take too long (an OpenHarmony tree has a hundred gigabytes), so a build from it
+    is never taken from the cache.
     """
 
     def __init__(self, path: str):
         self.identity = SourceIdentity(kind="kit", location=path)
 
     def fetch(self, on_progress: OnProgress) -> Path:  # noqa: ARG002 - nothing to wait for
-        """Return an empty folder: a builder must have something to send."""
+        """Return an empty folder, since a builder must have something to send."""
         with fetching(self.home, timeout=_PATCH_SECONDS) as scratch, host_writes(self.home):
             if scratch is not None:
                 self.home.mkdir()
@@ -132,7 +126,7 @@ class Sdk(Source):
 
 
 class Folder(Source):
-    """A folder of the user's, built where it is.
+    """A folder of the user, built in place.
 
     ``read_git``: ask git which files belong to it, if it is a work tree.
     """
@@ -157,11 +151,11 @@ class Folder(Source):
         return self.path
 
     def committed(self) -> datetime | None:
-        """Return the time of the commit that it is at, or that it was changed after."""
+        """Return the time of the commit that is checked out, also if files were changed since."""
         return commit_time(self.path) if self.identity.commit else None
 
     def verify_unchanged(self) -> None:
-        """Raise ConfigError when a file was edited during the build."""
+        """Raise ConfigError if a file was edited during the build."""
         if self._identify().sha256 != self.identity.sha256:
             raise ConfigError(
                 f"{self.path} was changed while it was being built",
@@ -184,7 +178,7 @@ class Folder(Source):
 
 
 def source_files(root: Path) -> list[str]:
-    """Relative names of what makes a source; of a git work tree, what git does not ignore."""
+    """Relative names of a source's files; in a git work tree, without files that git ignores."""
     return _tracked(root) if _git_commit(root) else _walk(root)
 
 
@@ -211,14 +205,14 @@ def _tree_hash(root: Path, names: list[str]) -> str:
 
 
 def _walk(root: Path, without: Sequence[str] = ()) -> list[str]:
-    """List the files below a folder; ``without``: relative names that are left out."""
+    """List the files below a folder; ``without``: relative names to leave out."""
     entries = entries_below(root, {f"{root}/{name}" for name in without})
     found = [entry for entry in entries if not entry.is_dir(follow_symlinks=False)]
     return [os.path.relpath(e.path, root) for e in found if e.is_symlink() or e.is_file()]
 
 
 def entries_below(root: Path, without: Container[str] = ()) -> Iterator[os.DirEntry[str]]:
-    """Yield what is below a folder, which may be deeper than ``rglob`` recurses."""
+    """Yield everything below a folder, which may be nested too deep for ``rglob``."""
     waiting = [str(root)]
     with host_reads(root):
         while waiting:
@@ -231,7 +225,7 @@ def entries_below(root: Path, without: Container[str] = ()) -> Iterator[os.DirEn
 
 
 def _copy(tree: Path, copy: Path) -> None:
-    """Copy a source as it is, but for what git keeps in it; ``shutil.copytree`` recurses."""
+    """Copy a source unchanged, without git's own files; ``shutil.copytree`` would recurse."""
     copy.mkdir()
     for entry in entries_below(tree):
         name = os.path.relpath(entry.path, tree)
@@ -244,9 +238,9 @@ def _copy(tree: Path, copy: Path) -> None:
 
 
 def repositories(root: Path) -> list[str]:
-    """Return the relative names of what git keeps for itself in a folder, outermost only.
+    """Return the relative names of git's own files and folders in a folder, outermost only.
 
-    Its settings hold the tokens with which a CI has fetched a source. ``.git`` may be a link, or a
+    Their settings hold the tokens with which a CI fetched a source. ``.git`` may be a link, or a
     file that names the folder: gitrepository-layout(5).
     """
     found = {
@@ -262,7 +256,7 @@ def repositories(root: Path) -> list[str]:
 
 
 def _meant(git: str) -> set[str]:
-    """Return the real paths that a ``.git`` stands for."""
+    """Return the real paths that a ``.git`` refers to."""
     found: set[str] = set()
     waiting = [git]
     while waiting:
@@ -280,13 +274,13 @@ def _meant(git: str) -> set[str]:
 
 
 def _tracked(root: Path) -> list[str]:
-    """Files that belong to the source: tracked, or new and not ignored; those of submodules too."""
+    """Files of the source, also of submodules: tracked, or new and not ignored."""
     listed = _git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     found: list[str] = []
     for name in listed.decode(errors="surrogateescape").split("\0"):
         path = root / name
         if path.is_dir() and not path.is_symlink():
-            # git names a repository within a repository, and says nothing of what is in it.
+            # For a repository inside a repository, git lists its name, but not its files.
             found += [f"{name.rstrip('/')}/{inner}" for inner in source_files(path)] if name else []
         elif name:
             found.append(name)
@@ -296,9 +290,9 @@ def _tracked(root: Path) -> list[str]:
 def run_git(
     *words: str, timeout: float = GIT_SECONDS, settings: Mapping[str, str] | None = None
 ) -> process.Completed:
-    """Run git on the repository that its words name, and on no other; ``settings``: variables.
+    """Run git on the repository that its words name, and on no other.
 
-    Raises ToolMissing, HostTimeout, HostError.
+    ``settings``: additional variables. Raises ToolMissing, HostTimeout, HostError.
     """
     environment = {
         name: value for name, value in os.environ.items() if name not in _OF_ONE_REPOSITORY
@@ -315,7 +309,7 @@ def _git(folder: Path, *words: str) -> bytes:
 
 
 def _git_commit(folder: Path) -> str | None:
-    """Return the commit of a work tree whose root is ``folder``, else ``None``."""
+    """Return the commit of a work tree with root ``folder``; ``None`` if it has none."""
     if not (folder / ".git").exists():
         return None
     done = run_git("-C", str(folder.absolute()), "rev-parse", "--verify", "HEAD")
@@ -325,7 +319,7 @@ def _git_commit(folder: Path) -> str | None:
 def commit_time(folder: Path) -> datetime | None:
     """Return the time of the commit that is checked out; None without git. Raises ConfigError."""
     if shutil.which("git") is None:
-        return None  # a tree that is in the cache needs none
+        return None  # a tree in the cache is used without git
     shown = _git(folder, "show", "--no-patch", "--format=%cI", "HEAD")
     return datetime.fromisoformat(shown.decode().strip())
 
@@ -336,7 +330,7 @@ class Patch:
 
     path: Path
     name: str
-    """Its name below the folder of toolchains."""
+    """Name below the toolchains folder."""
     sha256: str
 
 
@@ -357,7 +351,7 @@ def find_patches(target: str, product: str, label: str, lab_root: Path | None) -
 
 
 class Patched(Source):
-    """A source with patches; a copy of it that is kept in the cache."""
+    """A source with patches; a patched copy is kept in the cache."""
 
     def __init__(self, inner: Source, patches: Sequence[Patch]):
         self.inner = inner
@@ -372,7 +366,7 @@ class Patched(Source):
     def fetch(self, on_progress: OnProgress) -> Path:
         """Return the patched tree. Raises ConfigError if a patch does not apply, ToolMissing."""
         if not self.home.is_dir():
-            self.inner.fetch(on_progress)  # it takes long: others need not wait for that
+            self.inner.fetch(on_progress)  # slow; other processes need not wait for it
         with fetching(self.home, timeout=_PATCH_SECONDS) as scratch:
             if scratch is not None:
                 tree = self.inner.fetch(on_progress)
@@ -387,11 +381,11 @@ class Patched(Source):
         return self.home
 
     def verify_unchanged(self) -> None:
-        """Nothing changes what lies in the cache."""
+        """Do nothing: a source in the cache does not change."""
 
 
 def _apply(patch: Patch, tree: Path) -> None:
-    # Inside a repository git would take the paths of a patch for that repository's.
+    # Inside a repository, git would read the paths of a patch relative to that repository.
     outside = {"GIT_CEILING_DIRECTORIES": str(tree.parent)}
     words = ["-C", str(tree), "apply", "--whitespace=nowarn", str(patch.path)]
     done = run_git(*words, settings=outside)

@@ -1,4 +1,4 @@
-"""Source archives at an address, pinned by their hash; and how any archive is unpacked."""
+"""Source archives at an address, pinned by their hash; and unpacking of any archive."""
 
 import shutil
 import time
@@ -14,11 +14,12 @@ from labctl.build.progress import BuildProgress, OnProgress, Step
 from labctl.build.source import Source, fetching, keep
 from labctl.build.spec import ArchiveSource
 from labctl.errors import ConfigError, HostError, HostTimeout, IntegrityError
-from labctl.files import host_reads, host_writes, sha256_file
+from labctl.file_hashes import sha256_file
+from labctl.files import host_reads, host_writes
 from labctl.http import Unreachable, media_type, pieces, request
 
 FETCH_SECONDS = 1800.0
-#: Longest silence of the server.
+#: Time (s) after which a silent server counts as gone.
 SILENCE_SECONDS = 60.0
 LOCK_SECONDS = FETCH_SECONDS + 300
 
@@ -38,8 +39,8 @@ class Archive(Source):
     def fetch(self, on_progress: OnProgress) -> Path:
         """Return the unpacked source.
 
-        Raises HostError, HostTimeout, IntegrityError when the archive is not the pinned one,
-        ConfigError when the address has no archive, or one without what the spec says.
+        Raises HostError, HostTimeout, IntegrityError if the archive is not the pinned one,
+        ConfigError if the address has no archive, or the archive lacks what the spec names.
         """
         if not self.home.is_dir():
             on_progress(BuildProgress(Step.SOURCE, f"fetch {self.identity.location}"))
@@ -72,7 +73,7 @@ def download(
 ) -> str:
     """Fetch a file by https, http or from this host; return its type if a server sent it.
 
-    Raises ConfigError when no archive is there, HostError when it cannot be fetched, HostTimeout.
+    Raises ConfigError if there is no archive, HostError if it cannot be fetched, HostTimeout.
     """
     if address.startswith("file:"):
         here = Path(url2pathname(urlsplit(address).path))
@@ -112,11 +113,11 @@ def _receive(address: str, to: Path, on_progress: OnProgress, silence_seconds: f
 
 
 def unpack(archive: Path, folder: Path, name: str | None = None) -> Path:
-    """Unpack an archive into a new folder; its one top folder, or the folder where it has several.
+    """Unpack an archive into a new folder; return its single top folder, or the new folder.
 
-    Members that would land outside, devices, and links out of it are refused (tarfile's filter
-    ``data``; a zip file may have no links at all). Raises IntegrityError for an archive that is
-    broken or refused, ConfigError for another kind of file.
+    Refuses members that would land outside, devices, and links out of the folder (tarfile's filter
+    ``data``), and any link in a zip file. Raises IntegrityError for a broken or refused archive,
+    ConfigError for another kind of file.
     """
     name = name or archive.name
     with host_writes(folder), unpacking(name):

@@ -13,7 +13,7 @@ from labctl.build.manifest import SourceIdentity
 from labctl.build.progress import BuildProgress, OnProgress, Step
 from labctl.build.source import GIT_SECONDS, Source, commit_time, fetching, keep, run_git
 from labctl.errors import ConfigError, HostError, ServiceAway, tells_full_disk
-from labctl.files import state_dir
+from labctl.folders import state_dir
 from labctl.process import without_password
 
 FETCH_SECONDS = 1800.0
@@ -27,8 +27,8 @@ _OF_SERVER = re.compile(r"remote: |(?:fatal: )?remote error: ", re.IGNORECASE)
 _NOT_THERE = re.compile(r"does not (?:exist|appear to be a git repository)|not found")
 
 
-#: The attributes of a tree name filters, which only settings can define. Without settings the files
-#: are as committed on every host; of what is in LFS there are the pointers.
+#: Attributes of a tree name filters, which only settings can define. Without settings, files are as
+#: committed on every host; files in LFS are pointers.
 _NO_SETTINGS = {
     "GIT_CONFIG_GLOBAL": os.devnull,
     "GIT_CONFIG_NOSYSTEM": "1",
@@ -36,7 +36,7 @@ _NO_SETTINGS = {
     "GIT_CONFIG_COUNT": "0",
     "GIT_CONFIG_PARAMETERS": "",
 }
-#: A commit names the addresses of its submodules: no folder of this host, no program.
+#: The commit names the addresses of its submodules: forbid folders of this host, and programs.
 _OF_SUBMODULE = {"GIT_PROTOCOL_FROM_USER": "0"}
 _MOST_SUBMODULES = 200
 _FILE_REFUSED = "transport 'file' not allowed"
@@ -47,9 +47,10 @@ _FILE_HINT = (
 
 
 def local_repository(address: str) -> Path | None:
-    """Return the folder or bundle of this host that an address means; None for a server's.
+    """Return the folder or bundle of this host that an address names; None for a server.
 
-    As git reads it: with a colon before any slash it is a URL or ``host:path``, whatever is here.
+    Follows git: an address with a colon before any slash is a URL or ``host:path``, even if such a
+    path exists here.
     """
     if address.startswith("file://"):
         return Path(unquote(address.removeprefix("file://")))
@@ -61,15 +62,15 @@ def local_repository(address: str) -> Path | None:
 class Repository(Source):
     """A repository at a tag, a branch or a full commit; kept in the cache under its commit.
 
-    Its submodules are part of it. Without ``submodules`` a commit that has some is refused: their
-    addresses are those of its author.
+    It includes its submodules. Without ``submodules``, a commit with submodules is refused, since
+    the author of the commit chose their addresses.
     """
 
     def __init__(self, address: str, ref: str, *, submodules: bool = True):
         for word, what in ((address, "the address of a repository"), (ref, "a git ref")):
             if not word or word.startswith("-") or not word.isprintable() or " " in word:
                 raise ConfigError(f"{word!r} is not {what}")
-        # A relative path would mean another repository once git runs elsewhere. A bundle is a file.
+        # A relative path would name another repository when git runs elsewhere. A bundle is a file.
         folder = None if address.startswith("file://") else local_repository(address)
         self.address = address if folder is None else str(folder.resolve())
         self.shown = without_password(self.address)
@@ -94,7 +95,7 @@ class Repository(Source):
         return commit_time(self.home) if self.home.is_dir() else None
 
     def _resolve(self) -> str:
-        """Return the ref's present commit."""
+        """Return the commit that the ref now points at."""
         if re.fullmatch(r"[0-9a-f]{40}", self.ref):
             return self.ref
         # "^{}" is the commit that an annotated tag points at.
@@ -123,7 +124,7 @@ class Repository(Source):
         keep(tree, home)
 
     def _fetch_submodules(self, tree: Path) -> None:
-        """Check out all submodules, and theirs. Raises ConfigError with the name of a bad one."""
+        """Check out all submodules, recursively. Raises ConfigError with the name of a bad one."""
         waiting, fetched = [(tree, self.address)], 0
         while waiting:
             outer, address = waiting.pop()
@@ -155,7 +156,7 @@ class Repository(Source):
                 waiting.append((inside, one.address))
 
     def _explained(self, error: ConfigError) -> ConfigError:
-        """Return the error of a fetch; of a shallow clone it is the history that is missing."""
+        """Return the error of a fetch; for a shallow clone, say that history is missing."""
         folder = local_repository(self.address)
         if folder is None or not is_shallow(folder):
             return ConfigError(
@@ -175,11 +176,11 @@ class Repository(Source):
 def fetching_git(
     address: str, *words: str, timeout: float, settings: Mapping[str, str] | None = None
 ) -> process.Completed:
-    """Run git on what an address names.
+    """Run git with a remote address.
 
-    Raises ServiceAway if it cannot be reached now, HostError, ConfigError if it refuses.
+    Raises ServiceAway if the address is unreachable now, HostError, ConfigError if it refuses.
     """
-    # Git runs in a folder of the state, which may lie in a repository.
+    # Run in a folder outside of any repository; the state may lie inside one.
     unasked = {
         "GIT_TERMINAL_PROMPT": "0",
         "GIT_NO_LAZY_FETCH": "1",
@@ -190,7 +191,7 @@ def fetching_git(
         return done
     shown = without_password(address)
     output = done.tail(8).replace(address, shown)
-    # What the server says is nothing about this host.
+    # The server's messages say nothing about this host.
     own = "\n".join(line for line in output.splitlines() if not _OF_SERVER.match(line))
     if tells_full_disk(own):
         raise HostError(f"cannot fetch {shown}: the disk is full", details=output)
@@ -202,7 +203,7 @@ def fetching_git(
 def _check_out(
     address: str, commit: str, tree: Path, *, settings: Mapping[str, str] | None = None
 ) -> None:
-    """Fetch a commit alone, and check it out into a folder. Raises as :func:`fetching_git`."""
+    """Fetch only one commit, and check it out into a folder. Raises as :func:`fetching_git`."""
     fetching_git(address, "init", "--quiet", "--template=", str(tree), timeout=GIT_SECONDS)
     shallow = ["fetch", "--quiet", "--depth", "1", "--", address, commit]
     fetching_git(address, "-C", str(tree), *shallow, timeout=FETCH_SECONDS, settings=settings)
@@ -212,7 +213,7 @@ def _check_out(
 
 @dataclass(frozen=True)
 class Submodule:
-    """A submodule of a tree; ``address`` is empty if ``.gitmodules`` names none."""
+    """A submodule of a tree; ``address`` is empty if ``.gitmodules`` has none."""
 
     path: str
     commit: str
@@ -220,13 +221,13 @@ class Submodule:
 
 
 def submodules(tree: Path, address: str) -> list[Submodule]:
-    """Return the submodules of the commit that is checked out; ``address`` is its repository's.
+    """Return the submodules of the checked-out commit; ``address``: its repository's.
 
-    Those that git does not check out by default (``update = none``) are left out. Format:
+    Leaves out submodules that git does not check out by default (``update = none``). Format:
     gitmodules(5). Raises ConfigError.
     """
     listed = _asked(tree, "ls-tree", "-r", "-z", "--full-tree", "HEAD")
-    # "160000 commit SHA\tPATH" is a link to a commit of another repository.
+    # "160000 commit SHA\tPATH" refers to a commit of another repository.
     links = [entry.split("\t", 1) for entry in listed.split("\0") if entry.startswith("160000 ")]
     if not links:
         return []
@@ -255,7 +256,7 @@ def _asked(tree: Path, *words: str) -> str:
 
 
 def absolute_address(url: str, address: str) -> str:
-    """Return a submodule's address: a relative one begins at that of the outer repository."""
+    """Return a submodule's address; a relative one starts at the outer repository's address."""
     if not url.startswith(("./", "../")):
         return url
     base, between = address.rstrip("/"), "/"
@@ -276,13 +277,13 @@ def _folder_of(tree: Path, path: str) -> Path | None:
 
 
 def is_shallow(folder: Path) -> bool:
-    """Return True if a local repository has only a part of its history."""
+    """Return True if a local repository has only part of its history."""
     done = run_git("-C", str(folder.absolute()), "rev-parse", "--is-shallow-repository")
     return done.exit_status == 0 and done.text.strip() == "true"
 
 
 def shallow_error(folder: Path, lacks: str, details: str | None = None) -> ConfigError:
-    """Return the error for what a shallow clone does not have."""
+    """Return the error for data that a shallow clone lacks."""
     return ConfigError(
         f"the clone {folder} is shallow, it has only a part of the history: {lacks}",
         hint=f"fetch the rest: git -C {folder} fetch --unshallow",

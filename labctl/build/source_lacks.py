@@ -1,6 +1,6 @@
-"""Files that a source names and does not hold: submodules and files of git LFS.
+"""Files that a source names but lacks: submodules and files of git LFS.
 
-A build that fails over one of them says nothing about the commit.
+If a build fails because of them, that says nothing about the commit.
 """
 
 import re
@@ -9,23 +9,23 @@ from contextlib import suppress
 from pathlib import Path
 
 from labctl.build.source import entries_below
-from labctl.checked import listed
 from labctl.errors import CompileError, ConfigError, LabctlError
 from labctl.files import open_whole
+from labctl.suggestions import listed
 
 #: First line of a pointer. Format: https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md
 _POINTER = b"version https://git-lfs.github.com/spec/v1\n"
-#: A pointer has fewer bytes.
+#: Maximum size of a pointer, in bytes.
 _MOST_POINTER_BYTES = 1024
-#: Parts of ``.gitmodules`` (gitmodules(5)) and of a build's log that are read.
+#: Number of bytes to read of ``.gitmodules`` (gitmodules(5)) and of a build's log.
 _MOST_MODULES_BYTES, _MOST_LOG_BYTES = 1 << 18, 1 << 20
 _PATH = re.compile(r"^\s*path\s*=\s*(.+?)\s*$", re.MULTILINE)
-#: Number of names in a message.
+#: Maximum number of names in a message.
 _MOST_NAMES = 5
 
 
 def lfs_pointers(source: Path) -> Iterator[str]:
-    """Yield the files below a folder that are pointers of git LFS, by their relative names."""
+    """Yield the relative names of files below a folder that are pointers of git LFS."""
     for entry in entries_below(source):
         with suppress(OSError):
             if not entry.is_file(follow_symlinks=False):
@@ -38,7 +38,7 @@ def lfs_pointers(source: Path) -> Iterator[str]:
 
 
 def empty_submodules(source: Path) -> list[str]:
-    """Return the folders of a source's submodules that have no file."""
+    """Return the submodule folders of a source that are empty or missing."""
     with suppress(OSError), open_whole(source / ".gitmodules") as file:
         text = file.read(_MOST_MODULES_BYTES).decode(errors="replace")
         return [name for name in _PATH.findall(text) if _is_empty(source / name)]
@@ -50,7 +50,7 @@ def _is_empty(folder: Path) -> bool:
 
 
 def blamed(error: CompileError, source: Path, log: Path) -> LabctlError:
-    """Return the error of a build: ConfigError where it names a file that the source lacks."""
+    """Return a build's error; ConfigError instead if it names a file that the source lacks."""
     printed = error.details or ""
     with suppress(OSError), log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - _MOST_LOG_BYTES))
@@ -76,6 +76,6 @@ def blamed(error: CompileError, source: Path, log: Path) -> LabctlError:
 
 
 def _is_named(name: str, printed: str) -> bool:
-    """Return True if a build's output has the last part of a file's or folder's name."""
+    """Return True if a build's output contains the last part of a file's or folder's path."""
     last = re.escape(Path(name).name)
     return re.search(rf"(?<![\w.-]){last}(?![\w-])", printed) is not None

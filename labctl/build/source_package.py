@@ -1,7 +1,6 @@
 """Source archives of the Python package index.
 
-pip checks the pinned hash before it looks into the archive, and labctl checks it again before
-unpacking.
+pip checks the pinned hash before it opens the archive; labctl checks it again before unpacking.
 """
 
 import os
@@ -14,10 +13,10 @@ from labctl.build.source import Source, fetching, keep
 from labctl.build.source_archive import unpack
 from labctl.build.spec import PackageSource
 from labctl.errors import ConfigError, HostError, IntegrityError
-from labctl.files import sha256_file
+from labctl.file_hashes import sha256_file
 
 FETCH_SECONDS = 900.0
-#: A wait for another labctl that fetches the same archive.
+#: Time (s) to wait for another labctl that fetches the same archive.
 LOCK_SECONDS = FETCH_SECONDS + 300
 
 
@@ -37,8 +36,8 @@ class Package(Source):
     def fetch(self, on_progress: OnProgress) -> Path:
         """Return the unpacked source.
 
-        Raises ToolMissing, HostError, HostTimeout, IntegrityError when the archive is not the
-        pinned one, ConfigError when it does not hold what the spec says.
+        Raises ToolMissing, HostError, HostTimeout, IntegrityError if the archive is not the pinned
+        one, ConfigError if it lacks what the spec names.
         """
         home = self.home
         if not home.is_dir():
@@ -59,7 +58,7 @@ class Package(Source):
             raise ConfigError(f"{archive.name} has no folder {self.pinned.subdirectory!r}")
         self._prove_commit(tree)
         if (tree / ".git").is_file():
-            (tree / ".git").unlink()  # a submodule's: what it points at is not kept
+            (tree / ".git").unlink()  # a submodule's .git: the folder that it names is not kept
         keep(tree, home)
 
     def _download(self, scratch: Path) -> Path:
@@ -117,9 +116,9 @@ class Package(Source):
 
 
 def head_commit(tree: Path) -> str | None:
-    """Return a work tree's HEAD commit; read without git, which may be missing.
+    """Return the HEAD commit of a work tree; read without git, which may be missing.
 
-    Format: gitrepository-layout(5). In a submodule ``.git`` is a file that names the folder.
+    Format: gitrepository-layout(5). In a submodule, ``.git`` is a file that names the folder.
     """
     try:
         git = tree / ".git"

@@ -1,8 +1,8 @@
-"""Build specs: what a product is made of, as data.
+"""Build specs: description of a product's build, as data.
 
-A spec is ``toolchains/<target>/<product>.yaml``, for this target alone, or
+A spec is ``toolchains/<target>/<product>.yaml``, for this target only, or
 ``toolchains/products/<product>.yaml``, for every target without its own file. A lab's own folder
-wins over the one that comes with labctl. ``source:`` says where its source comes from.
+overrides the one in labctl. ``source:`` names the origin of its source.
 """
 
 import re
@@ -14,11 +14,12 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
-from labctl.checked import HostPath, Word, unknown
 from labctl.config.target import toolchain_folders
 from labctl.config.types import Duration, Line, Name, Sha256
 from labctl.config.yaml.document import StrictModel, load, refuse_all
 from labctl.errors import ConfigError
+from labctl.suggestions import unknown
+from labctl.text_types import HostPath, Word
 
 Commit = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
 
@@ -38,13 +39,13 @@ class PackageSource(StrictModel):
     package: Word
     """Name of the package."""
     release: Word
-    """Its release."""
+    """Release number."""
     sha256: Sha256
     """SHA-256 of the release's source archive."""
     subdirectory: HostPath | None = None
-    """The part of the archive that is the source."""
+    """Subfolder of the archive that is the source."""
     commit: Commit | None = None
-    """Git commit that the archive's own .git must prove."""
+    """Git commit that the archive's own .git must confirm."""
 
 
 class ArchiveSource(StrictModel):
@@ -55,7 +56,7 @@ class ArchiveSource(StrictModel):
     sha256: Sha256
     """SHA-256 of the archive."""
     subdirectory: HostPath | None = None
-    """The part of it that is the source, below its one top folder."""
+    """Subfolder that is the source, below the single top folder."""
 
 
 class GitSource(StrictModel):
@@ -68,30 +69,30 @@ class GitSource(StrictModel):
 
 
 class FolderSource(StrictModel):
-    """A folder that lies beside the spec."""
+    """A folder beside the spec."""
 
     folder: HostPath
-    """The folder; a relative path begins at the spec's own folder."""
+    """The folder; a relative path starts at the spec's own folder."""
 
 
 class SdkSource(StrictModel):
-    """A source tree that the user supplies, on the machine that builds."""
+    """A source tree that the user supplies, on the build machine."""
 
     kit: Word
-    """The parameter that names it."""
+    """Parameter that names the tree."""
 
 
 AnySource = PackageSource | ArchiveSource | GitSource | FolderSource | SdkSource
 
 
-#: The folder of specs that suit every target.
+#: Folder of specs for every target.
 SHARED = "products"
 
 Definition = bool | int | str
 Problem = tuple[tuple[str | int, ...], str]
 
 
-#: What ``{...}`` in a step, an output or a definition may name, besides parameters and versions.
+#: Names for ``{...}`` in steps, outputs and definitions, besides parameters and versions.
 PLACEHOLDERS = ("source", "tree", "jobs", "version", "revision")
 _PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_-]*)\}")
 
@@ -112,17 +113,17 @@ class Version(StrictModel):
     description: Line | None = None
     """Differences from the version that it is based on."""
     elf_machine: Literal["EM_AARCH64", "EM_ARM"] | None = None
-    """Machine of its files where it is not that of the target: an SDK's for a 32-bit userland."""
+    """Machine of its files if it differs from the target's: an SDK's for a 32-bit userland."""
     definitions: dict[Word, Definition] = Field(default_factory=dict)
     """CMake definitions of this version only."""
     infer: dict[Word, tuple[Line, ...]] = Field(default_factory=dict)
-    """``infer`` of tools, where this version wants other arguments."""
+    """``infer`` of tools, if this version needs other arguments."""
     tools: Annotated[tuple[Word, ...], Field(min_length=1)] | None = None
-    """Its tools, in the order of the summary; by default all tools of the product."""
+    """Tools of this version, in the order of the summary; by default all tools of the product."""
 
 
 class Parameter(StrictModel):
-    """A value that only the user knows, given by ``--param NAME=VALUE``."""
+    """A value that the user must supply, with ``--param NAME=VALUE``."""
 
     description: Line
     """Description of the value, and where to get it."""
@@ -131,40 +132,40 @@ class Parameter(StrictModel):
     default: Word | None = None
     """Default value; without it, a value is required."""
     check: HostPath | None = None
-    """A file that has to exist below the path."""
+    """File that must exist below the path."""
 
 
 class StepSpec(StrictModel):
     """One command of the builder ``steps``."""
 
     run: Annotated[tuple[Line, ...], Field(min_length=1)]
-    """Program and arguments, each one word for the program; no shell reads them."""
+    """Program and arguments, each one word for the program; no shell is used."""
     cwd: Line = "{source}"
     """Working folder."""
     timeout: Duration = 4 * 3600.0
-    """Longest time that it may take."""
+    """Maximum duration."""
 
 
 class Dispatched(StrictModel):
-    """Functions that may use missing instructions, since they run only where these exist."""
+    """Functions that may use instructions missing on the target, guarded by run-time checks."""
 
     functions: Annotated[tuple[Line, ...], Field(min_length=1)]
-    """Names of the functions; ``*`` stands for anything."""
+    """Names of the functions; ``*`` matches anything."""
     extensions: Annotated[tuple[Word, ...], Field(min_length=1)]
-    """The extensions that they may use, in the words of /proc/cpuinfo."""
+    """Extensions that they may use, named as in /proc/cpuinfo."""
     reason: Line
     """Reason why they run on no other CPU; written to the manifest."""
 
 
 class ToolSpec(StrictModel):
-    """One file that is built."""
+    """One file to build."""
 
     by_default: bool = True
-    """True if it is built when no tool is named."""
+    """True if it is built when the request names no tools."""
     smoke: tuple[Line, ...] | None = None
-    """Arguments with which it ends quickly and well; without them it is not started."""
+    """Arguments with which it ends quickly and successfully; without them it is not started."""
     smoke_status: int = 0
-    """The exit status that the smoke run has to have."""
+    """Exit status that the smoke run must have."""
     infer: tuple[Line, ...] | None = None
     """Arguments with which it runs a tiny model, the file ``{model}``, for a few tokens."""
     elf: ElfKind = ElfKind.STATIC_EXECUTABLE
@@ -183,29 +184,30 @@ class BuildSpec(StrictModel):
     """Build specification of a product."""
 
     product: Word
-    """The name of the product: that of the file."""
+    """Name of the product: the file name without .yaml."""
     description: Line
     """Short description of the product."""
     licence: Word | None = None
-    """SPDX identifier of the source's licence, where it is not labctl's own source."""
+    """SPDX identifier of the source's licence, unless it is labctl's own source."""
     builder: Literal["cmake", "compile", "steps"]
     """``cmake``: CMake and Ninja; ``compile``: one call of the compiler for each tool; ``steps``:
     the commands of ``steps``, with the compilers of an SDK that the user supplies."""
     default_version: Name
-    """The version that is built when none is named."""
+    """Version that is built by default."""
     versions: Annotated[dict[Name, Version], Field(min_length=1)]
     """Versions by label."""
     definitions: dict[Word, Definition] = Field(default_factory=dict)
     """CMake definitions; ``{revision}`` stands for the short commit or content hash."""
     zig_target: Word | None = None
-    """Zig's target triple where it is not that of the target (a library for the host's libc)."""
+    """Zig's target triple, if it differs from the target's (a library for the host's libc)."""
     parameters: dict[Name, Parameter] = Field(default_factory=dict)
     """Values that the user supplies, by name."""
     steps: tuple[StepSpec, ...] = ()
-    """The commands of the builder ``steps``, in their order. ``{source}``, ``{tree}``, ``{jobs}``,
-    ``{version}`` and ``{PARAMETER}`` in their words stand for what they name."""
+    """Commands of the builder ``steps``, in their order. ``{source}``, ``{tree}``, ``{jobs}``,
+    ``{version}`` and ``{PARAMETER}`` in their words are replaced.
+    """
     dispatched: tuple[Dispatched, ...] = ()
-    """Functions that run only where the machine has the extensions that they use."""
+    """Functions that run only on machines with the extensions that they use."""
     tools: Annotated[dict[Word, ToolSpec], Field(min_length=1)]
     """Tools that can be built, by name."""
 
@@ -267,11 +269,11 @@ class BuildSpec(StrictModel):
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The parameters that name folders."""
+        """Parameters that name folders."""
         return tuple(name for name, given in self.parameters.items() if given.kind == "path")
 
     def version(self, label: str | None) -> tuple[str, Version]:
-        """Return the version of that label, or the default, with its label. Raises ConfigError."""
+        """Return the version with this label, or the default, and its label. Raises ConfigError."""
         label = label or self.default_version
         if label not in self.versions:
             raise ConfigError(unknown("version", label, self.versions, where=f" of {self.product}"))
@@ -283,14 +285,14 @@ class BuildSpec(StrictModel):
 
 
 def substitute(text: str, values: Mapping[str, str]) -> str:
-    """Put values in place of ``{name}``; what is no name of theirs stays."""
+    """Replace ``{name}`` by its value. Unknown names stay unchanged."""
     return _PLACEHOLDER.sub(lambda found: values.get(found[1], found[0]), text)
 
 
 def find_spec(target: str, product: str, lab_root: Path | None) -> tuple[BuildSpec, Path]:
     """Find the spec of a product for a target; return it with its file.
 
-    Raises ConfigError with the nearest name, or when the file is wrong.
+    Raises ConfigError with the most similar name, or if the file is wrong.
     """
     paths = _spec_paths(target, lab_root)
     if product not in paths:
@@ -306,7 +308,7 @@ def find_spec(target: str, product: str, lab_root: Path | None) -> tuple[BuildSp
 
 
 def _spec_paths(target: str, lab_root: Path | None) -> dict[str, Path]:
-    """Product -> file; of several files the nearest to the lab and the target."""
+    """Product -> file; of several files, the nearest to the lab and the target."""
     found: dict[str, Path] = {}
     for folder in toolchain_folders(lab_root):
         for place in (folder / target, folder / SHARED):

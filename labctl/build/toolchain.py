@@ -1,7 +1,7 @@
-"""Toolchains: the programs that compile, their versions and machine, and the flags for a target.
+"""Toolchains: the compilers, their versions and machine, and the flags for a target.
 
-A builder offers a :class:`Toolchain` for a target. What it says of itself goes into the manifest,
-and what of that decides on the bytes into the key.
+A builder offers a :class:`Toolchain` for a target. The manifest records the toolchain's identity;
+the parts that determine the bytes go into the key.
 """
 
 from collections.abc import Mapping
@@ -10,11 +10,11 @@ from types import MappingProxyType
 
 from labctl.build.manifest import CompilerKind, Machine, ToolchainIdentity
 
-#: The environment of all build programs, on every machine.
+#: Environment of all build programs, on every machine.
 BUILD_ENVIRONMENT: Mapping[str, str] = MappingProxyType(
     {
         "LC_ALL": "C",
-        "SOURCE_DATE_EPOCH": "315532800",  # 1980-01-01, the earliest that zip files can hold
+        "SOURCE_DATE_EPOCH": "315532800",  # 1980-01-01, the earliest time in a zip file
         "NINJA_STATUS": "[%f/%t] ",
     }
 )
@@ -25,18 +25,18 @@ class Needs:
     """Requirements of a build for its toolchain."""
 
     cmake: bool
-    """CMake and Ninja."""
+    """True if CMake and Ninja are needed."""
     compiler: bool = True
-    """A compiler for the target; by default the SDK's own."""
+    """True if a compiler for the target is needed; False if the SDK has its own."""
     zig: bool = False
-    """Only zig can build it: it needs another version of the C library than the machine's."""
+    """True if only zig can build it: it needs another C library version than the machine's."""
     asked: CompilerKind | None = None
-    """The compiler that the user wants."""
+    """Compiler that the user requested."""
 
 
 @dataclass(frozen=True)
 class Toolchain:
-    """Programs of one machine, in the words with which they are called there."""
+    """Programs of one machine, with the words that call them there."""
 
     identity: ToolchainIdentity
     c: tuple[str, ...] = ()
@@ -44,16 +44,16 @@ class Toolchain:
     ar: tuple[str, ...] = ()
     ranlib: tuple[str, ...] = ()
     strip: tuple[str, ...] = ()
-    """Removes symbols; empty for zig, which links without them and prints them in a map."""
+    """Command that removes symbols; empty for zig, which links without symbols and prints a map."""
     cmake: str = ""
     ninja: str = ""
     ccache: str | None = None
-    """A program that runs the compilers and caches their output."""
+    """Program that runs the compilers and caches their output."""
     jobs: int | None = None
-    """Number of compilers that the machine's cores and memory allow; ``None``: as on this host."""
+    """Number of parallel compilers that cores and memory allow; ``None``: as on this host."""
     environment: Mapping[str, str] = field(default_factory=lambda: BUILD_ENVIRONMENT)
 
 
 def kit_toolchain(on: Machine) -> Toolchain:
-    """For builds with an SDK's compilers: none of the machine's is needed."""
+    """Return the toolchain for builds that use only an SDK's compilers."""
     return Toolchain(ToolchainIdentity(compiler=CompilerKind.SDK, version=None, on=on))

@@ -1,8 +1,8 @@
-"""Builds of sources that nobody vouches for: those of a pull request.
+"""Builds of untrusted sources, e.g. of a pull request.
 
-They are compiled in a container that has no network, no secret and no folder but their own, within
-limits of time, memory and output. Nothing that they make is started on this host, and no recipe
-gets it without asking for it by its label.
+They are compiled in a container without network, secrets or folders of others, within limits of
+time, memory and output. Their programs are never started on this host. A recipe gets such a build
+only if it names its label.
 """
 
 import os
@@ -17,18 +17,18 @@ from labctl.build.source_git import Repository, local_repository
 from labctl.build.spec import BuildSpec, GitSource
 from labctl.config.target import TOOLCHAINS
 from labctl.errors import ConfigError
-from labctl.files import cache_dir, present_folder, state_dir, work_trees
+from labctl.folders import cache_dir, present_folder, state_dir, work_trees
 
 if TYPE_CHECKING:
     from labctl.build.plan import BuildRequest
 
-#: Reason in the manifest for what was not started.
+#: Reason in the manifest for a tool that was not started.
 NOT_STARTED = "its source is not trusted: it is not started on this host"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 def check_untrusted(request: "BuildRequest", spec: BuildSpec) -> None:
-    """Raise ConfigError for a build that an untrusted source must not have."""
+    """Raise ConfigError if an untrusted source may not have this build."""
     if request.source is None:
         raise ConfigError(
             "--untrusted is for a source of your own: the build spec's are pinned by their hashes",
@@ -50,9 +50,10 @@ def check_untrusted(request: "BuildRequest", spec: BuildSpec) -> None:
 
 
 def stand_apart(lab_root: Path | None, folder: Path) -> None:
-    """Raise ConfigError if files of strangers in a folder could act as the lab's, or as labctl's.
+    """Raise ConfigError if files in an untrusted folder could act as the lab's, or as labctl's.
 
-    All files of the work tree around the folder are theirs. Python imports nothing more from there.
+    All files of the work tree around the folder count as untrusted. Python imports no more files
+    from there.
     """
     _check_apart(lab_root, folder)
     theirs = _theirs(folder)
@@ -69,7 +70,7 @@ def stand_apart(lab_root: Path | None, folder: Path) -> None:
 
 
 def _check_apart(lab_root: Path | None, folder: Path) -> None:
-    """Raise ConfigError if the lab, or the cache or state of labctl, is in a stranger's folder."""
+    """Raise ConfigError if the lab, or labctl's cache or state, is in an untrusted folder."""
     here, theirs = folder.resolve(), _theirs(folder)
     outermost = [here, *work_trees(here)][-1]
     unrelated = ""
@@ -105,13 +106,13 @@ def _outside(names: Sequence[str], folders: set[Path]) -> list[str]:
 
 
 def _theirs(folder: Path) -> set[Path]:
-    """Return a folder of strangers, and all work trees around it: it may be a submodule."""
+    """Return an untrusted folder, and all work trees around it: it may be a submodule."""
     named = {folder.absolute(), folder.resolve()}
     return named | {tree.resolve() for one in named for tree in work_trees(one)}
 
 
 def untrusted_source(given: Path | GitSource) -> Source:
-    """Return a source that is known by its hash; no git runs in its folder.
+    """Return a source identified by its hash; git does not run in its folder.
 
     The settings of a repository may name programs, which git would start. Raises ConfigError.
     """

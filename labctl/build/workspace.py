@@ -1,8 +1,8 @@
-"""The joint between a build and the machine that it runs on.
+"""Interface between a build and the machine that it runs on.
 
 A :class:`Builder` is a machine that can build: it offers a toolchain for a target, and opens a
-:class:`Workspace` for one build. What commands a build consists of is decided elsewhere
-(``labctl.build.script``), the same for all builders.
+:class:`Workspace` for one build. ``labctl.build.script`` determines the commands of a build, the
+same for all builders.
 """
 
 from abc import ABC, abstractmethod
@@ -23,29 +23,46 @@ from labctl.units import size
 
 @dataclass(frozen=True)
 class WorkspaceInputs:
-    """One build, as a builder has to know it before it gives it a workspace."""
+    """Facts of one build that a builder needs to open a workspace."""
 
     name: str
-    """A relative folder name that no other build has, e.g. ``rk3568/agent-current-012345678``."""
+    """Unique relative folder name, e.g. ``rk3568/agent-current-012345678``."""
     source: Path
-    """The source's folder on this host."""
+    """Folder of the source on this host."""
     source_digest: str
-    """SHA-256 of the source: a builder that has it from before need not send it again."""
+    """SHA-256 of the source: a builder that already has this source need not receive it again."""
     home: Path
-    """The folder of this build on this host, which stays; the log lies in it."""
+    """Folder of this build on this host, which is kept; it contains the log."""
     verify_source: Callable[[], None]
-    """Raises ConfigError when the source is no longer what ``source_digest`` says."""
+    """Raises ConfigError if the source no longer matches ``source_digest``."""
     sdks: tuple[str, ...] = ()
-    """Absolute folders on the builder's own machine that the user supplies; builds may write."""
+    """Absolute folders on the build machine that the user supplies; builds may write there."""
 
 
 @dataclass(frozen=True)
 class Folders:
-    """The folders of one build, absolute, as the machine that builds sees them."""
+    """Folders of one build, as absolute paths on the build machine."""
 
     source: str
     tree: str
     """Folder of the compilation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """A program that a build runs, and how."""
+
+    words: Sequence[str]
+    timeout: float
+    """Seconds until it and its children are ended."""
+    on_line: Callable[[str], None]
+    """Gets each line of both streams."""
+    log: Path
+    """File on this host; all that is printed is appended."""
+    env: Mapping[str, str]
+    """Its environment, beside PATH, HOME and the like: nothing else of the user's is in it."""
+    cwd: str | None = None
+    """Its working folder; None: the tree."""
 
 
 class Workspace(ABC):
@@ -54,36 +71,20 @@ class Workspace(ABC):
     folders: Folders
 
     @abstractmethod
-    def run(
-        self,
-        words: Sequence[str],
-        *,
-        timeout: float,
-        on_line: Callable[[str], None],
-        log: Path,
-        env: Mapping[str, str],
-        cwd: str | None = None,
-    ) -> Completed:
-        """Run a program to its end, whatever its exit status; both streams go line by line.
-
-        The environment is ``env`` and what the machine needs to find programs (PATH, HOME, ...):
-        nothing of the user's that could change the result. ``cwd`` is the tree when not given.
-        ``log`` is a file on this host that everything printed is appended to. May be called from
-        two threads at once.
+    def run(self, program: Program) -> Completed:
+        """Run a program to its end, whatever its exit status; two threads may do so at once.
 
         Raises ToolMissing, HostTimeout (the program and its children are ended), HostError (the
-        machine or the way to it is gone, the log cannot be written).
+        machine or the connection is lost, the log cannot be written).
         """
 
     @abstractmethod
     def read(self, name: str) -> str | None:
-        """Return the text of a small file; a relative name begins at the tree. ``None`` if it is
-        missing.
-        """
+        """Return the text of a small file, or ``None``; a relative name starts at the tree."""
 
     @abstractmethod
     def write(self, name: str, text: str) -> None:
-        """Write a small file; a relative name begins at the tree. Raises HostError."""
+        """Write a small file; a relative name starts at the tree. Raises HostError."""
 
     @abstractmethod
     def clear(self) -> None:
@@ -91,19 +92,19 @@ class Workspace(ABC):
 
     @abstractmethod
     def exists(self, path: str) -> bool:
-        """Return True if a file or folder exists; a relative path begins at the tree."""
+        """Return True if a file or folder exists; a relative path starts at the tree."""
 
     @abstractmethod
     def fetch(self, path: str, to: Path, *, most: int | None = None) -> None:
-        """Copy a built file to this host; a relative path begins at the tree.
+        """Copy a built file to this host; a relative path starts at the tree.
 
-        Verified by its hash where it crosses a wire. Raises HostError, IntegrityError, CompileError
-        for a file of more than ``most`` bytes, holes included.
+        Its hash is verified if it comes over a network. Raises HostError, IntegrityError,
+        CompileError for a file of more than ``most`` bytes, including holes.
         """
 
 
 def too_large(path: str, most: int) -> CompileError:
-    """Return the error for a built file of more bytes than a build may leave."""
+    """Return the error for a built file that is larger than allowed."""
     return CompileError(f"the build left more than {size(most)} in {path}")
 
 
@@ -116,13 +117,14 @@ class Builder(ABC):
     def offer(self, target: Target, needs: Needs) -> Toolchain:
         """Return the programs with which this machine can build for a target.
 
-        Quick: called before it is known whether anything has to be built. Raises ToolMissing,
-        HostError, ConfigError, whose message says what is missing and whose hint how to get it.
+        Must be quick: it is called before it is known if anything has to be built. Raises
+        ToolMissing, HostError, ConfigError: the message says what is missing, the hint how to get
+        it.
         """
 
     @abstractmethod
     def folders(self, inputs: WorkspaceInputs) -> Folders:
-        """Name the folders of a build, without making them."""
+        """Return the folders of a build, without making them."""
 
     @abstractmethod
     def open(
@@ -131,8 +133,8 @@ class Builder(ABC):
         """Make the folders of a build there, with its source in place.
 
         ``lock`` is the descriptor of the build's lock. Programs that a builder starts on this host
-        inherit it (``keep_open``), so that the build stays locked until they have ended, also when
-        labctl is killed. Sending the source is shown as ``Step.SEND``.
+        inherit it (``keep_open``), so the build stays locked until they end, even if labctl is
+        killed. Sending the source is shown as ``Step.SEND``.
 
         Raises HostError, HostTimeout, IntegrityError.
         """

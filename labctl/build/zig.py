@@ -1,7 +1,7 @@
-"""zig as a C and C++ compiler for every target, with PyPI's cmake and ninja.
+"""zig as a C and C++ compiler for every target, with cmake and ninja of PyPI.
 
-They are taken from the packages of the running interpreter, never from PATH: what built an artifact
-is then what its manifest says.
+The programs come from the packages of the running interpreter, never from PATH, so the versions in
+the manifest are right.
 """
 
 import importlib
@@ -15,16 +15,16 @@ from labctl.build.manifest import CompilerKind, Machine, ToolchainIdentity
 from labctl.build.toolchain import BUILD_ENVIRONMENT, Needs, Toolchain
 from labctl.config.target import Target
 from labctl.errors import ToolMissing
-from labctl.files import cache_dir
+from labctl.folders import cache_dir
 
 HINT = "run `pip install 'labctl[build]'` in this Python environment"
 
-#: For all languages. ``-s``: no debug information (also none in zig's own libraries, which it would
-#: build a second time). Without the sanitizer's flag zig traps undefined behaviour in programs that
-#: are compiled without ``-O``, CMake's tests for instance, and builds a library for that.
+#: For all languages. ``-s``: no debug information, also in zig's own libraries, which zig would
+#: otherwise build a second time. With its default sanitizer, zig traps undefined behaviour in
+#: programs compiled without ``-O`` (e.g. CMake's tests), and builds a library for that.
 COMMON_FLAGS = ("-s", "-fno-sanitize=undefined")
 
-#: Programs that make zig build its C and its C++ runtime for a target.
+#: Programs whose build makes zig build its C and C++ runtime for a target.
 RUNTIME = {
     "runtime.c": "int main(void) { return 0; }\n",
     "runtime.cpp": """#include <string>
@@ -33,7 +33,7 @@ int main(int, char **argv) { std::string s(argv[0]); if (s.empty()) throw s; ret
 }
 #: Ninja's file with the rules to build them.
 RUNTIME_NINJA = "runtime.ninja"
-#: Makes the linker print its map on stdout: names for the symbols that it then strips.
+#: Makes the linker print its map on stdout: the names of symbols that it then strips.
 PRINT_MAP = "-Wl,--print-map"
 
 
@@ -93,7 +93,7 @@ def _version(package: str) -> str:
 
 
 def _folder(package: str, constant: str) -> Path:
-    """Folder of a package's programs, by the package's own documented constant."""
+    """Return the folder of a package's programs, from the package's documented constant."""
     try:
         return Path(getattr(importlib.import_module(package), constant))
     except (ImportError, AttributeError) as error:
@@ -112,9 +112,7 @@ def _missing(package: str) -> ToolMissing:
 
 
 def environment() -> dict[str, str]:
-    """Return the variables that zig's calls add to the environment: its cache is inside
-    labctl's.
-    """
+    """Return the variables that zig's calls add to the environment: zig's cache is in labctl's."""
     zig_cache = str(cache_dir() / "zig")
     return {
         **BUILD_ENVIRONMENT,

@@ -1,1 +1,1 @@
-"""A run as one file that others can check, keep beside their own runs, and make again."""
+"""A run as one file that others can check, import beside their own runs, and reproduce."""

@@ -1,4 +1,4 @@
-"""Collect the content of a bundle: a run's files, and all that a stranger needs beside them.
+"""Collect the content of a bundle: a run's files, and everything else that a stranger needs.
 
 The programs that ran are described by their manifests, bills of materials, specs and patches.
 """
@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
-from pydantic import ValidationError
 
 from labctl.board.probe_files import all_probes, probe_path
 from labctl.build.artifact import Artifact, list_artifacts
@@ -43,8 +42,8 @@ def _build_entries(
 ) -> Iterator[tuple[str, bytes]]:
     """Yield the files of one build, below ``build/``; add unavailable ones to ``missing``.
 
-    The spec and the patches are the present ones: they are included only if a build would still use
-    the same source.
+    The current spec and patches are used: they are included only if a build would still use the
+    same source.
     """
     artifact = next((a for a in list_artifacts() if a.manifest.key == identity.key), None)
     what = f"{identity.product} {identity.version} for {identity.target}"
@@ -75,11 +74,11 @@ def _spec(below: str, artifact: Artifact, lab_root: Path) -> Iterator[tuple[str,
             yield f"{below}/patches/{patch.sha256[:12]}-{patch.path.name}", patch.path.read_bytes()
 
 
-#: Files of the run directory that are part of the run; the others belong to this host.
+#: Files of the run directory that are part of the run; other files belong to this host.
 _RUN_FILES = ("run.json", "plan.json", "end.json", "events.jsonl", "records.jsonl")
-#: Positions and times in ns: no identities.
+#: Files with positions and times in ns only: no identities.
 _NUMBERS = ("timeline",)
-#: Larger files of a recipe are named with their hash.
+#: Larger files of a recipe are not included, only named with their hash.
 _MOST_FILE_BYTES = 16 << 20
 _README = """\
 This is one measurement, made by labctl: what was measured, with what, on which board, and every raw
@@ -93,7 +92,7 @@ log. Nothing in here has to be executed to read it.
 
 @dataclass
 class Contents:
-    """The files of one bundle. ``missing`` lists files that could not be included, with reasons."""
+    """The files of one bundle. ``missing``: files that could not be included, with reasons."""
 
     directory: RunDirectory
     lab_root: Path
@@ -107,9 +106,9 @@ class Contents:
             yield from self._entries(Path(folder))
 
     def _entries(self, published: Path) -> Iterator[tuple[str, bytes]]:
-        """Yield every entry; ``published`` becomes a lab with the bundle's data only."""
+        """Yield every entry; fill ``published`` as a lab that has only the bundle's data."""
         run = self.directory.run()
-        recipe = _recipe(run)
+        recipe = Recipe.of_run(run)
         yield "README.txt", _README.encode()
         for name, text in self._written(run):
             yield name, self._text(name, text)
@@ -134,7 +133,7 @@ class Contents:
         yield from self._report(published, RunDirectory(below))
 
     def _written(self, run: RunRecord) -> Iterator[tuple[str, str]]:
-        """Yield the recipe as written, and as run."""
+        """Yield the recipe as written and as run."""
         path = self.directory.path / RECIPE
         if path.is_file():
             yield "recipe.yaml", path.read_text(encoding="utf-8")
@@ -145,9 +144,9 @@ class Contents:
         yield "recipe.resolved.yaml", changed + resolved
 
     def _inputs(self, recipe: Recipe, plan: PlanRecord) -> Iterator[tuple[str, bytes]]:
-        """Yield the prompt and the files of the recipe, if they are still those of the run.
+        """Yield the prompt and the files of the recipe, if unchanged since the run.
 
-        They were measured in this form, so nothing is left out of them.
+        They were measured in this form, so no identities are removed.
         """
         if recipe.prompt_file is not None:
             prompt = self._same(recipe.prompt_file, plan.prompt_sha256, "the prompt_file")
@@ -159,7 +158,7 @@ class Contents:
                 yield f"inputs/files/{key}", content
 
     def _same(self, path: str, sha256: str | None, what: str) -> bytes | None:
-        """Return a file of the recipe; None if it is gone, another, or large."""
+        """Return a file of the recipe; None if it is missing, changed or large."""
         file = self.lab_root / path
         try:
             large = file.stat().st_size > _MOST_FILE_BYTES
@@ -202,7 +201,7 @@ class Contents:
                 yield name, self.redactor.raw(name, content)
 
     def _annotations(self) -> bytes:
-        """Return the tags; a note is internal to the lab, and left out."""
+        """Return the tags, without the note, which is internal to the lab."""
         annotations = self.directory.annotations()
         if self.redactor is not None and annotations.note:
             self.missing.append("the note on the run is left out")
@@ -237,32 +236,22 @@ class Contents:
         return self._text(name, content.decode(errors="surrogateescape"))
 
 
-def _recipe(run: RunRecord) -> Recipe:
-    try:
-        return Recipe.model_validate(run.recipe_resolved)
-    except ValidationError as error:
-        raise ConfigError(
-            f"this labctl cannot read the recipe of run {run.id}",
-            hint=f"bundle it with the labctl that measured it: {run.labctl_version}",
-        ) from error
-
-
 def nearest_probe(lab_root: Path, run: RunRecord) -> BoardProbe | None:
-    """Return the last probe of the run's board before it; without one, the first after it."""
+    """Return the board's last probe before the run; if there is none, the first one after it."""
     probes = all_probes(lab_root, run.board, run.facts.execution)
     earlier = [probe for probe in probes if probe.taken <= run.started]
     return earlier[0] if earlier else (probes[-1] if probes else None)
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write a temporary file, which is read back and removed at once. Raises HostError."""
+    """Write a temporary file, read it back and remove it. Raises HostError."""
     with host_writes(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
 
 
 def _plain_file(path: Path) -> tuple[str, bytes]:
-    """Return name and content of a file as :meth:`RunDirectory.compress` found it.
+    """Return name and content of a file, uncompressed (see :meth:`RunDirectory.compress`).
 
     Raises OSError, and ConfigError if it is damaged.
     """

@@ -14,7 +14,7 @@
     build/PRODUCT/manifest.json, bill-of-materials.json, spec.yaml, patches/...
     run/...                      the run directory: records, plan, events, raw logs
 
-A reader refuses bundles beyond the bounds here, and a writer makes none that it would refuse.
+Readers refuse bundles beyond the bounds here, and writers do not make such bundles.
 """
 
 import re
@@ -29,7 +29,7 @@ from labctl.records.base import Record
 SUFFIX = ".labctl.zip"
 MANIFEST = "bundle.json"
 SIGNATURE = "bundle.json.sig"
-#: Namespace of ``ssh-keygen -Y``: a signature for another purpose is not valid for a bundle.
+#: Namespace of ``ssh-keygen -Y``, so that signatures for other purposes are not valid for a bundle.
 NAMESPACE = "bundle@labctl"
 
 #: Largest bundle file, sum of its entries, entry, manifest and signature, in bytes.
@@ -38,7 +38,7 @@ MOST_BYTES = 1 << 30
 MOST_ENTRY_BYTES = 256 << 20
 MOST_MANIFEST_BYTES = 8 << 20
 MOST_SIGNATURE_BYTES = 64 << 10
-#: Largest record of a trial: every token's time is in it.
+#: Largest record of a trial, which contains the time of every token.
 MOST_RECORD_BYTES = 16 << 20
 MOST_ENTRIES = 20_000
 #: Largest compression ratio of an entry; an entry that compresses better is stored uncompressed.
@@ -54,7 +54,7 @@ _DEVICES = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?")
 
 
 class NotABundle(ConfigError):
-    """The file is not a bundle, is damaged, or is made to do harm; nothing of it was used."""
+    """The file is not a bundle, is damaged, or was made to do harm. Nothing in it was used."""
 
 
 class Entry(Record):
@@ -65,7 +65,7 @@ class Entry(Record):
 
 
 class LeftOut(Record):
-    """A kind of identity that was replaced."""
+    """One kind of replaced identities."""
 
     kind: str = Field(description="host, user, home, lab, path, serial, boot, address, key")
     times: int
@@ -106,12 +106,12 @@ class BundleManifest(Record):
     entries: dict[str, Entry] = Field(description="every file but this one and its signature")
 
     def document(self, file: Path) -> dict[str, object]:
-        """Return it as JSON, after the bundle's file."""
+        """Return the manifest as JSON; the bundle's file comes first."""
         return {"file": str(file), **self.model_dump(mode="json")}
 
 
 def name_problem(name: str) -> str | None:
-    """Return the reason why an entry must not have this name; None if it may."""
+    """Return the reason why an entry must not have this name; None if it is allowed."""
     if len(name) > LONGEST_NAME:
         return f"a name of {len(name)} characters; the most is {LONGEST_NAME}"
     if not _NAME.fullmatch(name):

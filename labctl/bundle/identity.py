@@ -10,17 +10,18 @@ from typing import Any
 from labctl.bundle.redact import Secret
 from labctl.config.lab import FILE_NAME
 from labctl.config.yaml.document import Document
-from labctl.files import cache_dir, state_dir, user_home, user_name
+from labctl.folders import cache_dir, state_dir, user_home
 from labctl.records.run import RunRecord
 from labctl.runs.record.journal import Journal
+from labctl.user import user_name
 
 #: Names of users that many hosts have: they identify nobody.
 _COMMON_USERS = frozenset(
     {"root", "user", "ubuntu", "debian", "runner", "admin", "nobody", "labctl"}
 )
-#: Folders of homes: other homes, as in a container, are not named after a person.
+#: Folders of homes. Homes elsewhere, for example in a container, are not named after a person.
 _HOMES = frozenset({"home", "homes", "Users"})
-#: Keys of devices.yaml whose values name a machine, and those that name a person or a file.
+#: Keys of devices.yaml whose values name a machine; below: keys whose values name a person.
 _ADDRESSES = frozenset({"address", "server", "key", "host", "proxy_jump"})
 _USERS = frozenset({"user"})
 #: Keys of a recipe whose values are paths on this host.
@@ -57,7 +58,7 @@ def secrets_of(run: RunRecord, directory: Path, lab_root: Path | None) -> list[S
 
 
 def vocabulary_of(run: RunRecord) -> frozenset[str]:
-    """Return the experiment's own words: they stay even if a host or user has such a name."""
+    """Return the experiment's own words, which stay even if a host or user has the same name."""
     texts = [run.recipe, run.board, run.target, *run.variants]
     texts += [artifact.product for artifact in run.artifacts]
     texts += [text for text in _own_texts(run.recipe_resolved) if not text.startswith("/")]
@@ -66,7 +67,7 @@ def vocabulary_of(run: RunRecord) -> frozenset[str]:
 
 
 def _own_texts(value: Any, key: str = "") -> Iterator[str]:
-    """Yield the texts of a recipe that belong to the experiment; of files only the names."""
+    """Yield the texts of a recipe that belong to the experiment; for files only their names."""
     if isinstance(value, Mapping):
         for name, inner in value.items():
             if name in _HOST_FILES and key != "hub":
@@ -97,7 +98,7 @@ def _person(user: str, home: Path | None) -> Iterator[Secret]:
 
 
 def _folder(kind: str, folder: Path) -> Iterator[Secret]:
-    """Yield a folder as named, and its real path."""
+    """Yield a folder as given, and its real path."""
     for path in dict.fromkeys((str(folder.absolute()), os.path.realpath(folder))):
         if path not in _COMMON_FOLDERS:
             yield Secret(kind, path)
@@ -113,7 +114,7 @@ def _absolute_paths(recipe: Mapping[str, Any]) -> Iterator[Secret]:
 def _lab_secrets(lab_root: Path) -> Iterator[Secret]:
     """Yield addresses, users, serial numbers and paths of a devices.yaml, even an invalid one.
 
-    Raises ConfigError for one that is not YAML: nobody knows what would have to be left out.
+    Raises ConfigError if it is not YAML: the texts to leave out would be unknown.
     """
     path = lab_root / FILE_NAME
     if not path.exists():

@@ -1,4 +1,4 @@
-"""Keep an opened bundle as a run directory of its own kind, beside the lab's own runs."""
+"""Import an open bundle as a run directory of its own kind, beside the lab's own runs."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,18 +13,18 @@ from labctl.runs.record.directory import RECIPE, RunDirectory, importing
 
 
 def import_bundle(bundle: Bundle, runs: Path, signer: Signer | None = None) -> RunDirectory:
-    """Return the run directory of a bundle, made below ``runs`` (the ``runs`` folder of a lab).
+    """Make the run directory of a bundle below ``runs`` (a lab's ``runs`` folder), and return it.
 
-    Its ``origin.json`` marks it: :meth:`RunDirectory.is_imported` is true, no controller resumes
-    it, and the history of the lab's own boards leaves it out. Its name begins with the time and
-    recipe of the run and ends with the bundle's hash, so one file is imported once. It appears
-    whole or not at all, contains plain files that cannot be executed, and is read like every run
-    directory. The caller opens the bundle (:func:`labctl.bundle.reader.open_bundle`) and adds the
-    directory to the index (``note_in_index``); ``signer`` is the result of
+    ``origin.json`` marks it as imported: :meth:`RunDirectory.is_imported` is true, no controller
+    resumes it, and it is not part of the history of the lab's own boards. Its name begins with the
+    time and recipe of the run and ends with the bundle's hash, so one file is imported once. It is
+    made completely or not at all, contains plain files that cannot be executed, and is read like
+    every run directory. The caller opens the bundle (:func:`labctl.bundle.reader.open_bundle`) and
+    adds the directory to the index (``note_in_index``); ``signer`` is the result of
     :func:`labctl.bundle.signature.verify`.
 
-    Raises ConfigError if it was imported before, NotABundle if it is damaged or has no run that
-    this labctl can read, HostError.
+    Raises ConfigError if it was imported before, NotABundle if it is damaged or this labctl cannot
+    read its run, HostError.
     """
     bundled_run(bundle)
     directory = RunDirectory(runs / imported_name(bundle))
@@ -51,7 +51,7 @@ def import_bundle(bundle: Bundle, runs: Path, signer: Signer | None = None) -> R
 
 
 def imported_name(bundle: Bundle) -> str:
-    """Return the name of a bundle's run directory: its run's id, ending with its own hash."""
+    """Return the name of a bundle's run directory: the id of its run, and the bundle's hash."""
     return f"{bundle.manifest.run.rpartition('-')[0]}-{bundle.sha256[:6]}"
 
 

@@ -1,6 +1,6 @@
 """``labctl bundle``: turn a run into one file from which a stranger can reproduce it.
 
-The file is a zip: the same bytes for the same entries, within the bounds of its reader.
+The file is a zip within the bounds of its reader. The same entries give the same bytes.
 """
 
 import hashlib
@@ -39,16 +39,16 @@ def write_zip(
     *,
     most_bytes: int = form.MOST_BYTES,
 ) -> BundleManifest:
-    """Write a bundle; it appears at ``path`` when it is complete.
+    """Write a bundle, and move it to ``path`` when it is complete.
 
     Args:
         path: the file; an existing one is replaced.
-        entries: names with contents, in the order in which they are written.
+        entries: names with contents, in the order of writing.
         manifest: called with the written entries; its result is the last entry.
         sign: makes the signature of the manifest's bytes.
-        most_bytes: size that a reader accepts for all contents together.
+        most_bytes: total size of the contents that a reader accepts.
 
-    Raises ConfigError if it would be larger than a reader accepts, HostError.
+    Raises ConfigError if the bundle is too large for a reader, HostError.
     """
     written: dict[str, Entry] = {}
     total = 0
@@ -73,7 +73,7 @@ def write_zip(
 def _add(bundle: zipfile.ZipFile, name: str, content: bytes) -> None:
     assert name_problem(name) is None, name
     entry = zipfile.ZipInfo(name, _TIME)
-    entry.create_system = 3  # Unix, on every system
+    entry.create_system = 3  # always Unix, on every system
     entry.external_attr = (stat.S_IFREG | 0o644) << 16
     packer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
     packed = len(packer.compress(content)) + len(packer.flush())
@@ -111,7 +111,7 @@ def make_bundle(
     Args:
         directory: a run that is not in progress.
         output: the file; it appears when it is complete.
-        with_identity: leave nothing out.
+        with_identity: keep all identities.
         key: signs the manifest; see :func:`labctl.bundle.signature.sign`.
 
     The same run in the same lab gives the same bytes. Raises ConfigError (a run in progress, an

@@ -17,7 +17,7 @@ from labctl.records.trial import ModelIdentity
 def model_origins(run: RunRecord, recipe: Recipe, lab_root: Path) -> ModelOrigins:
     """Return the measured models and their base models, base models first.
 
-    Hashes are the run's own, else those of the lab's lock file. Raises ConfigError if the lab's
+    Hashes come from the run, else from the lab's lock file. Raises ConfigError if the lab's
     models.yaml cannot be read or no longer has a model of the run.
     """
     sources = _without_lab(recipe, lab_root)
@@ -33,7 +33,7 @@ def _without_lab(recipe: Recipe, lab_root: Path) -> dict[str, ModelSource]:
     """Return the sources that the run needed, with the entries of the lab's models.yaml."""
     catalogue: Mapping[str, ModelSource] = {}
     found: dict[str, ModelSource] = {}
-    names: dict[str, str] = {}  # of the lab's models -> their keys here
+    names: dict[str, str] = {}  # model of the lab -> its key here
 
     def of_the_lab(name: str, key: str) -> None:
         if name not in catalogue:
@@ -63,7 +63,7 @@ def _without_lab(recipe: Recipe, lab_root: Path) -> dict[str, ModelSource]:
 
 
 def _ordered(sources: Mapping[str, ModelSource]) -> list[str]:
-    """Return keys with each base model before the models made from it."""
+    """Return the keys in an order that has each base model before the models made from it."""
     ordered: list[str] = []
 
     def place(key: str) -> None:
@@ -84,7 +84,7 @@ def _origin(
     source = sources[key]
     locked = state_of(key, sources, lab_root).locked
     if locked is not None and model is not None and locked.sha256 != model.sha256:
-        locked = None  # the lock is of another file by now
+        locked = None  # the lock file now has another file
     document = source.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"lock"})
     public = source.file is None
     if source.file is not None:
@@ -112,7 +112,7 @@ def _origin(
 
 
 def public_address(address: str) -> str | None:
-    """Return a web address without its query, which may contain a key; None for a local address."""
+    """Return a web address without its query (it may contain a key); None for a local address."""
     parts = urlsplit(address)
     host = parts.hostname or ""
     try:

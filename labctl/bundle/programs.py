@@ -1,4 +1,4 @@
-"""The program of a reproduction: the measured one, or one built from the same source."""
+"""The program of a reproduction: the measured program, or a build from the same source."""
 
 import json
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ from labctl.runs.inputs.programs import find_program, missing_builds
 class ProgramPlan:
     """Source of the program here.
 
-    ``lines`` describe it; ``builds`` must be made first; ``missing``: it is not available.
+    ``lines``: description. ``builds``: must be made first. ``missing``: it is not available.
     """
 
     lines: tuple[str, ...]
@@ -30,11 +30,11 @@ class ProgramPlan:
 
 
 def plan_program(bundle: Bundle, known: BundledRun, recipe: Recipe, lab_root: Path) -> ProgramPlan:
-    """Return the source of the program of a bundle's run on this host; build and fetch nothing.
+    """Find the program of a bundle's run on this host; build and fetch nothing.
 
-    Only sources of this labctl's own build specs are built, and only if they equal the measured
-    ones, patches included: nothing from a bundle is compiled. Raises NotABundle for a damaged
-    manifest, ConfigError.
+    Nothing from a bundle is compiled: only sources of this labctl's own build specs are built, and
+    only if sources and patches equal the measured ones. Raises NotABundle for a damaged manifest,
+    ConfigError.
     """
     engine = make_engine(recipe.engine)
     if engine.program is not None and engine.program.file is not None:
@@ -103,7 +103,7 @@ def _source_lines(manifest: Manifest) -> tuple[str, ...]:
 
 
 def _in_a_container(request: BuildRequest) -> tuple[BuildRequest, str | None]:
-    """Return the request for a container, or for any builder with the reason why not for one."""
+    """Return the request for a container; if impossible, the request as it is, and the reason."""
     contained = replace(request, builder=BuilderKind.CONTAINER)
     try:
         make_plan(contained)
@@ -113,7 +113,7 @@ def _in_a_container(request: BuildRequest) -> tuple[BuildRequest, str | None]:
 
 
 def _build_lines(plan: Plan, why: str | None) -> list[str]:
-    """Say where compilers run, and how they are isolated."""
+    """Name the machine where compilers run, and their isolation."""
     identity = plan.order.toolchain.identity
     lines = [f"  here: builds {', '.join(plan.tools)} of {plan.spec.product}, by {identity}"]
     if identity.on.builder is not BuilderKind.CONTAINER:

@@ -1,11 +1,11 @@
 """Open a bundle from an unknown source: the only reader of bundles, which trusts nothing.
 
-The zip format (PKWARE's APPNOTE 6.3.10) leaves room for files that two programs read differently.
-Only the output of :mod:`labctl.bundle.make` is accepted, which is unambiguous: plain entries, one
+The zip format (PKWARE's APPNOTE 6.3.10) allows files that two programs read differently. Only the
+form written by :mod:`labctl.bundle.make` is accepted, which is unambiguous: plain entries, one
 directly after the other from the first byte on, then the directory that repeats their headers, then
-its end as the last 22 bytes. Nothing can overlap, hide between entries or have the same name twice;
-sizes are known and bounded before anything is decompressed. Python's zipfile accepts more,
-depending on its version, so it is not used here.
+its end record in the last 22 bytes. Entries cannot overlap, hide between other entries or have the
+same name; sizes are known and bounded before anything is decompressed. Python's zipfile accepts
+more, depending on its version, so it is not used here.
 """
 
 import hashlib
@@ -40,7 +40,7 @@ _DOS_FOLDER = 0x10
 
 @dataclass(frozen=True)
 class _Place:
-    """Place of an entry's bytes in the file, and their declared form."""
+    """Position of an entry's bytes in the file, and their declared form."""
 
     offset: int
     compressed: int
@@ -59,9 +59,9 @@ class Bundle:
     path: Path
     manifest: BundleManifest
     manifest_bytes: bytes
-    #: The signature of the manifest; it means nothing until it is verified.
+    #: The signature of the manifest, not yet verified.
     signature: bytes | None
-    #: Of the whole file, in hex.
+    #: Hash of the whole file, in hex.
     sha256: str
     _descriptor: int
     _places: Mapping[str, _Place]
@@ -72,7 +72,7 @@ class Bundle:
         return tuple(sorted(self.manifest.entries))
 
     def has(self, name: str) -> bool:
-        """Return True if it has an entry."""
+        """Return True if the bundle has an entry of this name."""
         return name in self.manifest.entries
 
     def read(self, name: str, *, most: int = form.MOST_MANIFEST_BYTES) -> bytes:
@@ -84,16 +84,16 @@ class Bundle:
         return b"".join(self._checked(name))
 
     def verify(self) -> None:
-        """Read all entries. Raises NotABundle at the first that is not as declared."""
+        """Read all entries. Raises NotABundle at the first one that is not as declared."""
         for name in self.names:
             for _ in self._checked(name):
                 pass
 
     def extract(self, names: Iterable[str], folder: Path, *, below: str = "") -> None:
-        """Write entries into a folder of the caller's own that nobody else writes to.
+        """Write entries into a folder of the caller that nobody else writes to.
 
-        ``below`` is cut from their names. No file is replaced, none can be executed. Raises
-        NotABundle, HostError.
+        ``below``: prefix to remove from their names. Never replaces a file; no file can be
+        executed. Raises NotABundle, HostError.
         """
         for name in names:
             path = folder / name.removeprefix(below)
@@ -112,7 +112,7 @@ class Bundle:
             raise self.refusal(f"{name} is not what the manifest says: its SHA-256 differs")
 
     def document(self, signer: "Signer | None") -> dict[str, object]:
-        """Return its manifest as JSON, after file, hash and who signed it."""
+        """Return file, hash, signer and the manifest as JSON."""
         return {
             "file": str(self.path),
             "sha256": self.sha256,
@@ -127,9 +127,9 @@ class Bundle:
 
 @contextmanager
 def open_bundle(path: Path) -> Iterator[Bundle]:
-    """Open a bundle and read its manifest; write, start and trust nothing.
+    """Open a bundle and read its manifest; write nothing, start nothing, trust nothing.
 
-    Raises NotABundle, and ConfigError when the file cannot be read.
+    Raises NotABundle, and ConfigError if the file cannot be read.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -165,7 +165,7 @@ def _opened(path: Path, descriptor: int) -> Bundle:
 
 
 def _places(path: Path, descriptor: int) -> dict[str, _Place]:
-    """Return the place of every entry, by its name, after all bounds were checked."""
+    """Check all bounds; return the position of every entry by its name."""
     whole = os.fstat(descriptor).st_size
     if not _END.size <= whole <= form.MOST_FILE_BYTES:
         raise _refused(path, f"it has {size_text(whole)}")
@@ -201,7 +201,7 @@ def _places(path: Path, descriptor: int) -> dict[str, _Place]:
 
 
 def _entry(path: Path, directory: bytes, at: int, reached: int) -> tuple[str, _Place, int]:
-    """Read one record of the directory: name, place, and where the next record begins."""
+    """Read one record of the directory: name and position of its entry, and its own end."""
     try:
         fields = _CENTRAL.unpack_from(directory, at)
     except struct.error:
@@ -230,7 +230,7 @@ def _entry(path: Path, directory: bytes, at: int, reached: int) -> tuple[str, _P
 
 
 def _check_header(path: Path, descriptor: int, name: str, place: _Place, record: bytes) -> None:
-    """Raise NotABundle unless the entry's own header agrees with the directory."""
+    """Raise NotABundle if the entry's own header differs from the directory."""
     fields = _CENTRAL.unpack_from(record)
     length = _LOCAL.size + len(name)
     header = _exactly(path, descriptor, place.offset - length, length)
@@ -240,7 +240,7 @@ def _check_header(path: Path, descriptor: int, name: str, place: _Place, record:
 
 
 def _check_names(path: Path, places: Iterable[str]) -> None:
-    """Raise NotABundle for names that differ only in case, or are both file and folder."""
+    """Raise NotABundle if names differ only in case, or a name is both file and folder."""
     files: set[str] = set()
     folders: set[str] = set()
     spelled: dict[str, str] = {}
@@ -299,7 +299,7 @@ def _small(
 
 def _manifest(path: Path, raw: bytes) -> BundleManifest:
     try:
-        return BundleManifest.model_validate_json(raw, strict=False)
+        return BundleManifest.model_validate_json(raw, strict=False, extra="ignore")
     except ValidationError as error:
         found = error.errors(include_url=False)[0]
         if found["loc"] == ("labctl_bundle",):

@@ -1,4 +1,4 @@
-"""Read the records of a run from an opened bundle, and trust none of their names."""
+"""Read the records of a run from an open bundle, without trust in their names."""
 
 import re
 from dataclasses import dataclass
@@ -8,7 +8,6 @@ from typing import TypeVar
 from labctl.bundle import form
 from labctl.bundle.form import NotABundle, name_problem
 from labctl.bundle.reader import Bundle
-from labctl.checked import is_name
 from labctl.config.printed import check_json
 from labctl.errors import ConfigError
 from labctl.records.base import FileRecord, read_record
@@ -16,6 +15,7 @@ from labctl.records.run import Annotations, PlanRecord, RunEnd, RunRecord
 from labctl.records.trial import TrialRecord
 from labctl.runs.record.directory import ANNOTATIONS, RECORD, is_run_id
 from labctl.runs.record.disk import COMPRESSED
+from labctl.text_types import is_name
 
 RecordT = TypeVar("RecordT", bound=FileRecord)
 
@@ -34,14 +34,14 @@ class BundledRun:
 
 
 def bundled_run(bundle: Bundle) -> BundledRun:
-    """Return the records of a bundle's run, all read, with names that are safe in paths.
+    """Read all records of a bundle's run; check that their names are safe in paths.
 
     Raises NotABundle.
     """
     run_id = bundle.manifest.run
     if not is_run_id(run_id) or name_problem(run_id) or "/" in run_id:
         raise bundle.refusal(f"{run_id[:100]!r} is not the id of a run")
-    # A bundle has all files uncompressed: a compressed one could unpack to any size later.
+    # A bundle has all files uncompressed: a compressed file could unpack to any size later.
     if packed := [name for name in bundle.names if name.endswith(COMPRESSED)]:
         raise bundle.refusal(f"{packed[0]} is compressed")
     run = _record(bundle, f"{RUN}run.json", RunRecord)

@@ -1,8 +1,8 @@
-"""Leave identities out of published files: consistently, and in every written form.
+"""Replace identities in published files: consistently, and in every written form.
 
-One text has one replacement everywhere. In JSON it is replaced in the values, also in escaped form;
-keys stay. In raw logs a replacement has the same number of bytes as the original: the timeline
-refers to positions in them.
+A text has the same replacement everywhere. In JSON it is replaced in the values, also in escaped
+form; keys stay. In raw logs a replacement has the same number of bytes as the original, since the
+timeline refers to positions in the logs.
 """
 
 import ipaddress
@@ -17,11 +17,11 @@ Json: TypeAlias = Any
 
 #: A whole word, not a part of a longer name: `vm` but not `vmlinux` or `kvm.service`.
 _ALONE = rb"(?<![A-Za-z0-9_.-])%s(?![A-Za-z0-9_-]|\.[A-Za-z0-9])"
-#: A host may have a domain: `vm.local`, but not `vm.Q8_0.gguf`, a longer name.
+#: A host may have a domain: `vm.local`, but not `vm.Q8_0.gguf`, which is a longer name.
 _HOST = rb"(?<![A-Za-z0-9_.-])%s(?:\.[A-Za-z0-9][A-Za-z0-9-]*)*+(?![A-Za-z0-9_-])"
-#: Fields of records that name a place or a machine, with any value.
+#: Fields of records that name a place or a machine; every value is replaced.
 _FIELDS = {"host": "host", "serial": "serial", "boot_id": "boot"}
-#: Shorter texts are replaced only as whole words: as part of others they mean nothing.
+#: Shorter texts are replaced only as whole words: inside other words they mean nothing.
 _DISTINCT = 6
 
 #: A word of a folder's name; a person's name can have several, with capitals.
@@ -29,7 +29,7 @@ _NAME = rb"[^\\/\s\"':,;<>)\]]+"
 _OCTET = rb"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
 _IPV4 = rb"(?:%s\.){3}%s" % (_OCTET, _OCTET)
 _WORDS_OF_KEYS = rb"passw(?:or)?d|passphrase|secret|api[_-]?key|access[_-]?key|private[_-]?token"
-#: Up to the same quote, or the end of the line; a group for each quote, escaped and plain.
+#: Text up to the same quote, or the end of the line; one group for each quote, escaped and plain.
 _QUOTED = rb"|".join(
     form % {b"q": quote}
     for quote in (b'"', b"'")
@@ -48,7 +48,7 @@ def _is_any(_found: bytes) -> bool:
 
 
 def _is_network(found: bytes) -> bool:
-    """Return True for an address of another machine; times and names are not addresses."""
+    """Return True for the address of another machine, and not for times and names."""
     try:
         address = ipaddress.ip_address(found.decode())
     except ValueError:
@@ -59,18 +59,17 @@ def _is_network(found: bytes) -> bool:
 
 
 def _is_private(found: bytes) -> bool:
-    """Return True for a private address of four numbers; others may be a version."""
+    """Return True for a private address of four numbers; other such texts may be versions."""
     return _is_network(found) and ipaddress.ip_address(found.decode()).is_private
 
 
-#: Bounded, and ended by the next mark: a log that consists of first lines costs no more than
-#: others.
+#: Bounded, and ends at the next mark, so that a log full of first lines costs no more than others.
 _PRIVATE_KEY = (
     rb"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?:[^-]|-(?!----)){0,16384}"
     rb"-----END [A-Z ]{0,40}PRIVATE KEY-----"
 )
-#: Identities by their form: the kind, the pattern (if it has a group, only that is replaced), and a
-#: further check.
+#: Identities by their form: the kind, the pattern (if it has a group, only the group is replaced),
+#: and a further check.
 _PATTERNS: tuple[tuple[str, bytes, Callable[[bytes], bool]], ...] = (
     ("key", _PRIVATE_KEY, _is_any),
     ("key", rb"\b(?:hf_|gh[oprsu]_|github_pat_|glpat-|A[KS]IA|AIza)[A-Za-z0-9_-]{16,}", _is_any),
@@ -140,10 +139,11 @@ class Secret:
 
 @dataclass
 class Redactor:
-    """Replaces secrets. ``counts`` is the number of each kind, by entry."""
+    """Replaces secrets. ``counts``: number of replaced texts of each kind, by entry."""
 
     secrets: Iterable[Secret]
-    #: Words of the experiment itself: a host or user of that name stays where it stands alone.
+    #: Words of the experiment: a host or user with such a name is not replaced where it stands
+    #: alone.
     vocabulary: frozenset[str] = frozenset()
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     #: Whole words that were kept because the experiment uses them too.
@@ -154,7 +154,7 @@ class Redactor:
         for secret in self.secrets:
             if secret.text.strip("/") and secret.text not in found:
                 found[secret.text] = secret.kind
-        # Longest first: a lab below a home is a lab.
+        # Longest first: the path of a lab below a home is a lab.
         self._rules: list[tuple[str, re.Pattern[bytes], Callable[[bytes], bool]]] = [
             (kind, pattern, _is_any)
             for text, kind in sorted(found.items(), key=lambda one: (-len(one[0]), one))
@@ -173,8 +173,8 @@ class Redactor:
         )
         if kind == "host":
             return re.compile(_HOST % (rb"(?:%s)" % forms))
-        if "/" in text or "\\" in text:  # a path, and what is below it
-            # `/work` is a piece of many others; `-I/home/alice` is that one.
+        if "/" in text or "\\" in text:  # a path, and everything below it
+            # `/work` may be part of another path; `-I/home/alice` is the path itself.
             before = rb"(?<![A-Za-z0-9_.\\-])" if text.rfind("/") == 0 else b""
             return re.compile(before + rb"(?:%s)(?![A-Za-z0-9_-]|\.[A-Za-z0-9])" % forms)
         if kind in ("user", "lab") or len(text) < _DISTINCT:
@@ -182,7 +182,7 @@ class Redactor:
         return re.compile(forms)
 
     def raw(self, entry: str, content: bytes) -> bytes:
-        """Return the bytes of a log; each replacement is as long as the original."""
+        """Return the bytes of a log with replacements of the original lengths."""
         return self._replace(entry, content, _same_length)
 
     def text(self, entry: str, content: str) -> str:
@@ -191,7 +191,7 @@ class Redactor:
         return self._replace(entry, raw, _named).decode(errors="surrogateescape")
 
     def value(self, entry: str, value: Json) -> Json:
-        """Return a JSON value: its texts as :meth:`text` gives them, without fields of identity."""
+        """Return a JSON value with replacements in its texts, without fields of identity."""
         if isinstance(value, Mapping):
             return {name: self._field(entry, name, inner) for name, inner in value.items()}
         if isinstance(value, list):
@@ -199,7 +199,7 @@ class Redactor:
         return self.text(entry, value) if isinstance(value, str) else value
 
     def json(self, entry: str, content: bytes, *, lines: bool = False) -> bytes:
-        """Return a JSON document, or JSON Lines; anything else is a raw log."""
+        """Return a JSON document, or JSON Lines; treat anything else as a raw log."""
         try:
             documents = [json.loads(line) for line in content.splitlines()] if lines else None
             whole = None if lines else json.loads(content)

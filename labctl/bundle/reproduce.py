@@ -19,7 +19,8 @@ from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe
 from labctl.config.yaml.document import Document
 from labctl.errors import ConfigError
-from labctl.files import host_writes, sha256_file, write_atomic
+from labctl.file_hashes import sha256_file
+from labctl.files import host_writes, write_atomic
 from labctl.progress import Progress
 from labctl.records.trial import TrialState
 from labctl.results.summary import ESTIMATE
@@ -39,7 +40,7 @@ _LONGEST_SHOWN = 400
 
 @dataclass(frozen=True)
 class Reproduction:
-    """Plan of a reproduction here. Nothing was written, fetched or built."""
+    """Plan of a reproduction. Nothing was written, fetched or built yet."""
 
     bundle: Bundle
     known: BundledRun
@@ -53,7 +54,7 @@ class Reproduction:
     program: ProgramPlan
 
     def lines(self) -> Iterator[str]:
-        """Yield all that a person must know before it starts; the bundle's texts are unchanged."""
+        """Yield all that a person must know before the start; the bundle's texts are unchanged."""
         run, plan = self.known.run, self.known.plan
         yield f"run {run.id}: recipe {run.recipe} on a {run.target}, {run.facts.execution}"
         yield str(self.signer) if self.signer else "not signed: its author is unknown"
@@ -95,9 +96,9 @@ def plan_reproduction(
 
     Args:
         bundle: an open bundle.
-        signer: its signer, as far as the caller verified it.
-        lab: whose board and builds are used.
-        board: the board to measure on; another target than the bundle's is allowed.
+        signer: signer of the bundle, as verified by the caller.
+        lab: the lab whose board and builds are used.
+        board: the board to measure on; its target may differ from the bundle's.
         files: the user's own model files, by the models' keys.
         program: the user's own file for a program that labctl did not build.
 
@@ -195,7 +196,7 @@ def _imported(planned: Reproduction, observer: Observer) -> RunDirectory:
 
 
 def _outputs(outcome: Outcome) -> dict[str, str]:
-    """Return the hash of the output of each variant's first good repeat."""
+    """Return for each variant the hash of the output of its first good repeat."""
     found: dict[str, str] = {}
     for trial in outcome.trials:
         path = outcome.directory.trial_path(trial.number, trial.slug) / "stdout"

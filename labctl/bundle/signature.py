@@ -1,7 +1,7 @@
 """Sign a bundle's manifest, and verify its signer, with ``ssh-keygen -Y`` and SSH keys.
 
-The signature is over ``bundle.json``, which has the hash of everything else. Its format is that of
-OpenSSH's ``PROTOCOL.sshsig``, its namespace :data:`labctl.bundle.form.NAMESPACE`.
+``bundle.json`` is signed; it has the hashes of all other files. Format: OpenSSH's
+``PROTOCOL.sshsig``; namespace: :data:`labctl.bundle.form.NAMESPACE`.
 """
 
 import os
@@ -16,11 +16,11 @@ from labctl.bundle.form import MOST_SIGNATURE_BYTES, NAMESPACE, NotABundle
 from labctl.errors import ConfigError, HostError
 
 _PROGRAM = "ssh-keygen"
-#: A key on a token waits for a touch.
+#: Seconds; a key on a hardware token waits for a touch.
 _SIGN_SECONDS = 60.0
 _VERIFY_SECONDS = 10.0
 _KEY = re.compile(r"(?:with|key) (\S+ key )?(SHA256:[A-Za-z0-9+/]{43})")
-#: Never ask for a passphrase: there may be no terminal, and a window would be a surprise.
+#: Never ask for a passphrase: there may be no terminal, and nobody expects a window.
 _SILENT = {"SSH_ASKPASS_REQUIRE": "never", "LC_ALL": "C"}
 
 
@@ -38,14 +38,14 @@ class Signer:
 
 
 def sign(manifest: bytes, key: Path) -> bytes:
-    """Return the signature of a manifest by a private key, or a public one whose agent has it.
+    """Sign a manifest with a private key, or a public key whose private key is in the agent.
 
     Raises ConfigError (no such key, a passphrase unknown to the agent), ToolMissing, HostTimeout,
     HostError.
     """
     if not key.is_file():
         raise ConfigError(f"no key {key}", hint="make one: ssh-keygen -t ed25519")
-    # It writes next to the signed file: with standard input no file remains.
+    # ssh-keygen writes next to the signed file; with standard input no file remains.
     done = _run(["sign", "-q", "-f", str(key.absolute())], manifest, _SIGN_SECONDS)
     if done.exit_status != 0 or not done.stdout.startswith(b"-----BEGIN SSH SIGNATURE-----"):
         raise ConfigError(
@@ -59,9 +59,9 @@ def sign(manifest: bytes, key: Path) -> bytes:
 def verify(manifest: bytes, signature: bytes, allowed_signers: Path | None = None) -> Signer:
     """Return the signer of a manifest. Without ``allowed_signers`` only the key is known.
 
-    The file has the form that ssh-keygen(1) gives for ALLOWED SIGNERS. Raises NotABundle if the
-    signature does not match this manifest, or its signer is not in the file; ConfigError if the
-    file is missing; ToolMissing, HostTimeout, HostError.
+    Format of that file: ALLOWED SIGNERS in ssh-keygen(1). Raises NotABundle if the signature does
+    not match this manifest, or its signer is not in the file; ConfigError if the file is missing;
+    ToolMissing, HostTimeout, HostError.
     """
     assert len(signature) <= MOST_SIGNATURE_BYTES
     if allowed_signers is not None and not allowed_signers.is_file():

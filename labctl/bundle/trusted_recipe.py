@@ -1,8 +1,8 @@
 """Take from a bundle's recipe only the parts that may run here.
 
-A recipe that somebody else wrote names files and programs. None of these names is used: models come
-from public sources by their hash or from the user's files, prompt and files from the bundle itself,
-programs from builds of this host.
+A stranger's recipe names files and programs. These names are never used: models come from public
+sources by their hash or from the user's files, prompt and files from the bundle itself, programs
+from builds of this host.
 """
 
 import hashlib
@@ -19,22 +19,22 @@ from labctl.bundle.form import ModelOrigin, ModelOrigins
 from labctl.bundle.models import public_address
 from labctl.bundle.reader import Bundle
 from labctl.bundle.records import BundledRun
-from labctl.checked import listed
 from labctl.config.lab import Board
 from labctl.config.models import ModelSource
 from labctl.config.recipe import Recipe
 from labctl.config.references import known_references
 from labctl.errors import ConfigError
-from labctl.files import cached_sha256
+from labctl.file_hashes import cached_sha256
 from labctl.models.cache import cached
+from labctl.suggestions import listed
 
-#: Keys that are taken unchanged, once the recipe's own model has checked them.
+#: Keys that are taken unchanged, after the recipe's model has checked them.
 _TAKEN = {
     *("name", "description", "engine", "parameters", "model", "matrix", "repeats", "warm_up"),
     *("repeats_until", "order", "order_seed", "conditions", "scheduling", "sampling_interval"),
     *("max_time", "min_tokens", "timeouts", "infra_retries", "gates"),
 }
-#: Keys that get another value here. `comparison` would set the bundle's own thresholds.
+#: Keys that get another value here. `comparison` would apply the bundle's thresholds.
 _REPLACED = {"target", "models", "prompt", "prompt_file", "files", "references"}
 _LEFT = {"comparison"}
 _LLAMA_KEYS = {"name", "task", "tool", "version"}
@@ -43,7 +43,7 @@ _PROGRAM_ENGINES = ("command", "nnrt", "mindspore_lite")
 
 @dataclass(frozen=True)
 class Missing:
-    """A missing part, and the way to get it."""
+    """A missing part, and advice to get it."""
 
     what: str
     cure: str
@@ -51,7 +51,7 @@ class Missing:
 
 @dataclass
 class TrustedRecipe:
-    """A recipe that may run here. ``inputs`` are entries of the bundle that it reads."""
+    """A recipe that may run here. ``inputs``: entries of the bundle that it reads."""
 
     document: dict[str, Any]
     origins: tuple[ModelOrigin, ...]
@@ -71,19 +71,19 @@ def trusted_recipe(
     program: Path | None,
     lab_root: Path | None,
 ) -> TrustedRecipe:
-    """Return a bundle's recipe with none of its paths and programs.
+    """Return a bundle's recipe without its paths and programs.
 
     Args:
-        bundle: where prompt, files and the models' sources are.
-        known: its records.
-        board: runs it; its target replaces the recipe's.
-        folder: where the caller puts the inputs before the run.
+        bundle: has the prompt, the files and the models' sources.
+        known: records of the bundle's run.
+        board: runs the recipe; its target replaces the recipe's.
+        folder: the caller puts the inputs into it before the run.
         files: the user's own files for models, by their keys.
         program: the user's own file for a program that labctl did not build.
-        lab_root: whose references.yaml counts.
+        lab_root: folder with the references.yaml that applies.
 
-    Raises NotABundle for a recipe that this labctl cannot read; ConfigError for a key that it does
-    not take from others, a program chosen by the recipe, and a user's file with another hash.
+    Raises NotABundle for a recipe that this labctl cannot read; ConfigError for a key that is not
+    accepted from others, a program chosen by the recipe, and a user's file with another hash.
     """
     resolved = known.run.recipe_resolved
     if odd := sorted(set(resolved) - _TAKEN - _REPLACED - _LEFT):
@@ -111,11 +111,11 @@ def trusted_recipe(
 
 
 def _origins(bundle: Bundle, known: BundledRun) -> tuple[ModelOrigin, ...]:
-    """Return the models, if their hashes are those of the run."""
+    """Return the models. Raises NotABundle unless they have the hashes of the run."""
     try:
         recipe = Recipe.model_validate(known.run.recipe_resolved)
         raw = bundle.read("models.json", most=form.MOST_MANIFEST_BYTES)
-        origins = ModelOrigins.model_validate_json(raw).models
+        origins = ModelOrigins.model_validate_json(raw, extra="ignore").models
         for origin in origins:
             ModelSource.model_validate_json(json.dumps(origin.source), strict=True)
     except ValidationError as error:
@@ -132,9 +132,9 @@ def _origins(bundle: Bundle, known: BundledRun) -> tuple[ModelOrigin, ...]:
 
 
 def _engine(bundle: Bundle, known: BundledRun, program: Path | None) -> Iterator[tuple[str, Any]]:
-    """Yield the engine's keys. Raises ConfigError for one that starts a named program."""
+    """Yield the engine's keys. Raises ConfigError for a key that starts a named program."""
     engine = known.run.recipe_resolved.get("engine")
-    assert isinstance(engine, dict)  # the recipe's model has read it
+    assert isinstance(engine, dict)  # the recipe's model has checked it
     name = engine.get("name")
     build = next((one for one in known.run.artifacts if one.product != "agent"), None)
     if name == "llama_cpp":
@@ -177,12 +177,12 @@ def _model(
         pinned = {"sha256": origin.sha256} if origin.sha256 else {}
         return {"hub": {**hub, **({"revision": origin.commit} if origin.commit else {}), **pinned}}
     url = source.get("url")
-    # A request to a machine of this network could cause an action there.
+    # A request to a machine in this network could trigger an action there.
     is_near = isinstance(url, dict) and public_address(str(url.get("address"))) is None
     if is_near or not origin.public:
         if origin.sha256 is not None and (present := cached(origin.sha256)) is not None:
             return {"file": str(present), "lock": False}
-        if origin.sha256 is not None:  # otherwise only a model made from it is needed
+        if origin.sha256 is not None:  # without a hash, only a model made from it is needed
             missing.append(
                 Missing(
                     f"the model {origin.key!r} ({origin.file or 'a file'}) has no public source",
@@ -195,7 +195,7 @@ def _model(
 
 
 def _require(option: str, path: Path, sha256: str | None) -> None:
-    """Raise ConfigError unless a file of the user has the hash of the run's."""
+    """Raise ConfigError unless a file of the user has the hash of the measured file."""
     if not path.is_file():
         raise ConfigError(f"{option}: no file {path}")
     found = cached_sha256(path)
@@ -232,7 +232,7 @@ def _texts(bundle: Bundle, known: BundledRun, trusted: TrustedRecipe, folder: Pa
 
 
 def _same(bundle: Bundle, name: str, sha256: str | None, missing: list[Missing]) -> None:
-    """Note an input that is missing in the bundle, or differs from the measured one."""
+    """Note a missing input. Raises NotABundle if it is not the measured one."""
     entry = bundle.manifest.entries.get(name)
     if entry is None:
         what = f"{name} is not in the bundle"
@@ -242,7 +242,7 @@ def _same(bundle: Bundle, name: str, sha256: str | None, missing: list[Missing])
 
 
 def _check_conditions(document: Mapping[str, Any], board: Board, cautions: list[str]) -> None:
-    """Note changes of the board. Raises ConfigError if they would change this host."""
+    """Note changes of the board. Raises ConfigError if this host would be changed."""
     conditions = document.get("conditions") or {}
     scheduling = document.get("scheduling") or {}
     changes = []

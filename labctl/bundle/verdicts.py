@@ -16,12 +16,12 @@ from labctl.records.trial import TrialRecord, TrialState
 from labctl.stats.describe import geometric_mean
 from labctl.stats.log_ratio import unpaired
 
-#: Shares of a ceiling within this difference count as the same: ceilings come from probes, and
+#: Shares of a ceiling that differ by at most this are the same: ceilings come from probes, and
 #: repeated probes of one board differ by less (see ``labctl.board.probe_files``).
 SHARE_WITHIN = 0.15
 _ERROR = 0.05
-#: Keys in which two boards of one kind may differ beyond their hardware, or which a stranger cannot
-#: reproduce.
+#: Keys in which two boards of one kind may differ apart from their hardware, or which a stranger
+#: cannot reproduce.
 _ALLOWED = ("board",)
 _NOT_A_BOARD = {
     Execution.EMULATED: "EMULATED: times of an emulator say nothing about a board",
@@ -39,7 +39,7 @@ class Judgement(StrEnum):
 
 @dataclass(frozen=True)
 class Number:
-    """One number of the bundle and its reproduction. Values are in ns, or tokens/s."""
+    """One number of the bundle, and its reproduction. Values are in ns, or tokens/s."""
 
     variant: str
     what: str
@@ -68,10 +68,10 @@ class Measured:
 def judge(there: Measured, here: Measured, history: History | None = None) -> list[Number]:
     """Return a judgement for each number of the bundle's run.
 
-    Times are compared if both boards are of one kind, as in ``labctl compare``, with its own
-    default limits and not the bundle's. Otherwise, and if different runs alone give no answer, each
-    side's share of its own board's ceiling is compared: see :data:`SHARE_WITHIN`. Runs that were
-    not on a board have no such number.
+    Times are compared as in ``labctl compare`` if both boards are of one kind, with the default
+    limits of labctl and not of the bundle. Otherwise, and if the comparison of times is unclear,
+    each side's share of its own board's ceiling is compared: see :data:`SHARE_WITHIN`. Runs that
+    were not on a board have no such share.
     """
     others = {side.variant: side for side in run_sides(here.run, here.trials, "here")}
     numbers = []
@@ -121,7 +121,7 @@ def _number(side: Side, row: Row, execution: Execution | None) -> Number:
 
 
 def _share(there: Measured, here: Measured, variant: str) -> Number | None:
-    """Compare the shares of the nearest ceiling; None if the bundle has none."""
+    """Compare the shares of the nearest ceiling; None if the bundle has no ceiling."""
     mine, theirs = (_shares(side.good(variant)) for side in (here, there))
     if not theirs:
         return None
@@ -155,7 +155,7 @@ def _judged_share(mine: Sequence[float], theirs: Sequence[float]) -> tuple[Judge
 
 
 def _shares(trials: Sequence[TrialRecord]) -> dict[str, list[float]]:
-    """Return the shares, above 0, of every bound that all repeats have."""
+    """Return the shares (above 0) of every bound that all repeats have."""
     bounds = [trial.bound.shares for trial in trials if trial.bound and trial.bound.shares]
     if not bounds or len(bounds) != len(trials):
         return {}
@@ -171,8 +171,8 @@ def texts(
 ) -> list[Number]:
     """Judge the generated texts: the same bytes, or not.
 
-    ``hashes`` are those of the new run's outputs, by the variant. Texts are compared if the output
-    contains nothing else and the seed is fixed.
+    ``hashes``: of the new run's outputs, by variant. Texts are compared if the output contains
+    nothing else and the seed is fixed.
     """
     engine = there.run.recipe_resolved.get("engine")
     task = engine.get("task", engine.get("tool")) if isinstance(engine, dict) else "none"

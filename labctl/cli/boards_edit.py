@@ -2,7 +2,6 @@
 
 import click
 
-from labctl.checked import is_on_loopback, listed, split_endpoint, split_hop
 from labctl.cli.complete import BOARD, TARGET
 from labctl.cli.init import SSH_WORKDIR, own_workdir, show_host_key
 from labctl.cli.lab import lab_of
@@ -11,6 +10,8 @@ from labctl.cli.root import Invocation
 from labctl.config.lab import LabFile
 from labctl.config.lab_edit import add_board, remove_boards
 from labctl.errors import ConfigError
+from labctl.suggestions import listed
+from labctl.text_types import is_on_loopback, split_endpoint, split_hop
 from labctl.transport.ssh.config import SshConfig
 
 

@@ -11,7 +11,7 @@ import click
 from pydantic import ValidationError
 from rich.table import Table
 
-from labctl import shipped
+from labctl import package_data
 from labctl.build.artifact import Artifact
 from labctl.build.builder import build as build_artifact
 from labctl.build.dry_run import Explanation, explain_build
@@ -19,7 +19,6 @@ from labctl.build.manifest import BuilderKind, CompilerKind
 from labctl.build.plan import BuildRequest, Plan
 from labctl.build.progress import BuildProgress, Step
 from labctl.build.spec import GitSource
-from labctl.checked import listed
 from labctl.cli import progress
 from labctl.cli.complete import TARGET, TOOL
 from labctl.cli.lab import lab_of, lab_or_own
@@ -32,6 +31,7 @@ from labctl.config.yaml.messages import path_text
 from labctl.errors import ConfigError, printable, printable_line
 from labctl.report.details import plain, print_whole
 from labctl.runs.inputs.programs import missing_builds
+from labctl.suggestions import listed
 from labctl.units import size
 
 DEFAULT_PRODUCT = "llama.cpp"
@@ -311,8 +311,8 @@ def build_missing(view: progress.ProgressView, recipe: Recipe, lab_root: Path) -
 def _location(location: str) -> str:
     """Name a source; for a shipped one without the folder of the labctl installation."""
     path = Path(location)
-    if path.is_relative_to(shipped.TOOLCHAINS):
-        return f"labctl's {path.relative_to(shipped.TOOLCHAINS.parent)}"
+    if path.is_relative_to(package_data.TOOLCHAINS):
+        return f"labctl's {path.relative_to(package_data.TOOLCHAINS.parent)}"
     return location
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from labctl.checked import listed
 from labctl.cli.output import CI_FORMATS, FORMATS, write_result
 from labctl.errors import ExitStatus, LabctlError
+from labctl.suggestions import listed
 
 if TYPE_CHECKING:
     from labctl.config.recipe import Recipe

@@ -164,7 +164,7 @@ def references(ctx: click.Context) -> Iterable[str]:
 
 def pages(_ctx: click.Context) -> Iterable[str]:
     """Name the pages of the documentation."""
-    from labctl.shipped import pages as all_pages
+    from labctl.package_data import pages as all_pages
 
     return all_pages()
 

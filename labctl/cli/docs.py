@@ -4,10 +4,10 @@ import sys
 
 import click
 
-from labctl.checked import unknown
 from labctl.cli.complete import PAGE
 from labctl.errors import ConfigError
-from labctl.shipped import DOCS, GUIDES, pages
+from labctl.package_data import DOCS, GUIDES, pages
+from labctl.suggestions import unknown
 
 #: Options of `less`: keep colours, quit if the page fits, leave it on the screen.
 _LESS = "-RFX"

@@ -12,7 +12,7 @@ BUG_HINT = "this is a bug in labctl: please report it with the output of `labctl
 
 
 def _has_folder() -> bool:
-    from labctl.files import present_folder  # slow to import
+    from labctl.folders import present_folder  # slow to import
 
     return present_folder() is not None
 

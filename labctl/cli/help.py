@@ -2,8 +2,8 @@
 
 import click
 
-from labctl.checked import did_you_mean
 from labctl.cli.complete import COMMAND
+from labctl.suggestions import did_you_mean
 
 
 @click.command("help", epilog="Example: labctl help models add")

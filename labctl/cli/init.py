@@ -7,15 +7,6 @@ from typing import Any
 
 import click
 
-from labctl.checked import (
-    LAB_ROOT,
-    NAME_RULE,
-    is_name,
-    is_on_loopback,
-    plain_name,
-    split_endpoint,
-    split_hop,
-)
 from labctl.cli.complete import TARGET
 from labctl.cli.output import note
 from labctl.config.init_files import VIRTUAL_BOARD_ADDRESS, devices_yaml, recipe_yaml
@@ -25,6 +16,15 @@ from labctl.config.yaml.document import parse
 from labctl.errors import ConfigError, InfraError
 from labctl.files import host_reads, write_atomic
 from labctl.hdc.server_client.server import Target
+from labctl.text_types import (
+    LAB_ROOT,
+    NAME_RULE,
+    is_name,
+    is_on_loopback,
+    plain_name,
+    split_endpoint,
+    split_hop,
+)
 from labctl.transport.base import OpenOptions, check_remote_path
 from labctl.transport.hdc import HDC_SERVER, HdcServerConfig, HdcTcpConfig
 from labctl.transport.hdc_server.shared import attached_boards

@@ -7,7 +7,8 @@ from labctl.cli.output import note
 from labctl.cli.root import Invocation
 from labctl.config.lab import FILE_NAME, Board, Lab, LabFile, find_lab, find_lab_root
 from labctl.errors import ConfigError
-from labctl.files import host_reads, state_dir
+from labctl.files import host_reads
+from labctl.folders import state_dir
 from labctl.transport.base import OpenOptions, Transport
 from labctl.transport.registry import TRANSPORTS
 
@@ -30,8 +31,8 @@ def lab_and_board(
     :func:`labctl.runs.board.addressed.addressed_board` raises.
     """
     lab = lab_or_own(invocation)
-    from labctl.checked import split_endpoint
     from labctl.runs.board.addressed import addressed_board, known_address
+    from labctl.text_types import split_endpoint
 
     if named is not None and named not in lab.lab.boards:
         named = known_address(lab.root, named) or named

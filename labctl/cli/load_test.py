@@ -16,11 +16,11 @@ from labctl.cli.run_view import RunView
 from labctl.config.yaml.document import Document
 from labctl.config.yaml.loader import Path as DocumentPath
 from labctl.config.yaml.loader import Value
-from labctl.evaluation.serving.recipe import load_load_test
+from labctl.evaluation.serving.recipe import LoadTestRecipe
 from labctl.evaluation.serving.run import run_load_test
 from labctl.runs.observer import Observer
 
-_APIS = ("openai-chat", "openai-completions", "llama-server", "tgi")
+_APIS = ("openai-chat", "openai-completions", "llama-server")
 _ORIGIN = "labctl load-test"
 _PLAIN_NAME = "load-test"
 
@@ -91,7 +91,7 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--api",
             type=click.Choice(_APIS),
-            help="API of the server. Default: openai-chat.",
+            help="API of the server; TGI: openai-chat. Default: openai-chat.",
         ),
         click.option(
             "--served-name",
@@ -197,7 +197,7 @@ def load_test(
     """
     check_load_test_format(result_format)
     lab = lab_or_own(invocation)
-    test = load_load_test(_document(options), set_values)
+    test = LoadTestRecipe.read(_document(options), set_values)
     with ProgressView() as view:
         shown = Observer(RunView(view).show)
         outcome = run_load_test(test, lab, shown, shown_load(view))

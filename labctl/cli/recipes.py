@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from labctl import shipped
+from labctl import package_data
 from labctl.cli.complete import RECIPE, TARGET
 from labctl.cli.lab import lab_or_own
 from labctl.cli.output import json_option, note, output_console, write_result
@@ -47,7 +47,7 @@ def list_command(invocation: Invocation, *, as_json: bool) -> None:
         table.add_column(heading)
     documents = []
     for name, path in sorted(known_recipes(lab.root).items()):
-        origin = "labctl" if path.is_relative_to(shipped.RECIPES) else "lab"
+        origin = "labctl" if path.is_relative_to(package_data.RECIPES) else "lab"
         try:
             recipe, needs = _read(path, lab.root)
         except ConfigError as error:

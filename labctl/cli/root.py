@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from labctl import interrupts
-from labctl.checked import forget_relative
 from labctl.cli.commands import COMMANDS, GROUPS, Command
 from labctl.cli.encoding import encoding_for, errors_for
 from labctl.cli.error_output import print_error
 from labctl.cli.output import Invocation, lead_nowhere, print_command
 from labctl.errors import ExitStatus, HostError, printable_line
 from labctl.progress import reading_commands, reading_waits
+from labctl.text_types import forget_relative
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

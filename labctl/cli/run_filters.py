@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from labctl.checked import unknown
 from labctl.cli.complete import BOARD, PARAMETER, TAG
 from labctl.index.filters import KINDS, STATES, VERDICTS, Filter, no_state, parse_moment
+from labctl.suggestions import unknown
 
 if TYPE_CHECKING:
     from labctl.runs.record.repository import RunRepository

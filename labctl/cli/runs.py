@@ -5,6 +5,7 @@ import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 from click.core import ParameterSource
@@ -16,13 +17,15 @@ from labctl.cli.root import Invocation
 from labctl.cli.run_filters import filter_options, unknown_names
 from labctl.cli.runs_prune import prune, trash
 from labctl.errors import printable_line
+from labctl.figures.figure import Figure
 from labctl.index.filters import Filter
 from labctl.index.index import IndexedRun
+from labctl.index.rows import LISTED
 from labctl.runs.record.annotations import add_tags, remove_tags, set_note
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.lookup import ended_before_trials, find_run
 from labctl.runs.record.repository import RunRepository, note_in_index
-from labctl.units import duration, size
+from labctl.units import size
 
 #: Width of a list without a terminal.
 _WIDTH = 80
@@ -218,12 +221,11 @@ def _columns(states: dict[str, str], *, wide: bool) -> list[Column]:
         ("board", lambda one: one.run.board or "-"),
         ("state", state),
         ("ok", _trials),
-        ("token", lambda one: between(one.run.token_low_ns, one.run.token_high_ns)),
-        ("right", _accuracy),
+        *(_spread(figure) for figure in LISTED if figure.listed == "brief"),
     ]
     if wide:
         shown += [
-            ("TTFT", lambda one: between(one.run.ttft_low_ns, one.run.ttft_high_ns)),
+            *(_spread(figure) for figure in LISTED if figure.listed == "wide"),
             ("failed", lambda one: str(one.run.trials_failed)),
             ("models", lambda one: " ".join(m.quantization or m.key for m in one.models)),
             ("build", lambda one: " ".join(filter(None, (one.run.product, one.run.version)))),
@@ -242,22 +244,8 @@ def _trials(one: IndexedRun) -> str:
     return "" if is_load_test else f"{one.run.trials_ok}/{one.run.trials_planned}"
 
 
-def _accuracy(one: IndexedRun) -> str:
-    """Return ``51.6-85.6 %`` for an evaluation, nothing for a run that measured times."""
-    low, high = one.run.accuracy_low, one.run.accuracy_high
-    if low is None or high is None:
-        return ""
-    first, last = f"{100 * low:.1f}", f"{100 * high:.1f}"
-    return f"{first} %" if first == last else f"{first}-{last} %"
-
-
-def between(low: int | None, high: int | None) -> str:
-    """Return ``18.2-49.7 s``; one figure where both are the same."""
-    first, last = duration(low), duration(high)
-    if first == last:
-        return first
-    number, _, unit = first.partition(" ")
-    return f"{number if last.endswith(f' {unit}') else first}-{last}"
+def _spread(figure: Figure[Any]) -> Column:
+    return figure.short, lambda one: figure.spread(one.run.figures)
 
 
 def _width() -> int:

@@ -37,9 +37,10 @@ def schema(kind: Kind) -> None:
         model = LoadTestRecipe
     elif kind == "devices":
         from labctl.config.lab import lab_model
+        from labctl.config.transport import installed_transports
         from labctl.transport.registry import TRANSPORTS
 
-        model = lab_model(TRANSPORTS)
+        model = lab_model((*TRANSPORTS, *installed_transports()))
     elif kind == "nightly":
         from labctl.farm.nightly.plan_file import NightPlan
 
@@ -48,4 +49,20 @@ def schema(kind: Kind) -> None:
         from labctl.farm.batch_plan import BatchPlan
 
         model = BatchPlan
-    click.echo(json.dumps(json_schema(kind, model), indent=2))
+    document = json_schema(kind, model)
+    for part, names in _metrics(kind).items():
+        document["$defs"][part]["properties"]["metric"]["enum"] = names
+    click.echo(json.dumps(document, indent=2))
+
+
+def _metrics(kind: Kind) -> dict[str, list[str]]:
+    """Return the names of figures that parts of a recipe take."""
+    if kind == "recipe":
+        from labctl.results.gates import METRICS
+
+        return {"Gate": [*METRICS], "Precision": [name for name in METRICS if name != "ratio"]}
+    if kind == "load-test":
+        from labctl.evaluation.serving.figures import FIGURES
+
+        return {"LoadGate": [*FIGURES]}
+    return {}

@@ -15,7 +15,9 @@ from labctl.cli.root import Invocation
 from labctl.config.lab import LabFile
 from labctl.config.types import parse_duration
 from labctl.errors import ConfigError, ExitStatus, ToolMissing, printable_line
-from labctl.files import state_dir, user_name, write_atomic
+from labctl.files import write_atomic
+from labctl.folders import state_dir
+from labctl.user import user_name
 
 if TYPE_CHECKING:
     from labctl.web.dashboard import Listening

@@ -11,7 +11,6 @@ import click
 
 from labctl.build.artifact import build_command
 from labctl.build.plan import BuildRequest, Plan
-from labctl.checked import NAME_RULE, is_name, split_endpoint
 from labctl.cli.build import BuildView
 from labctl.cli.complete import TARGET
 from labctl.cli.init import check_board_folder
@@ -29,6 +28,7 @@ from labctl.errors import ConfigError, ToolMissing
 from labctl.hdc.daemon.authorisation import Authorisation, Mode
 from labctl.hdc.daemon.daemon import PortTaken
 from labctl.hdc.daemon.version_profile import Version
+from labctl.text_types import NAME_RULE, is_name, split_endpoint
 from labctl.transport.registry import TRANSPORTS
 from labctl.virtual.board import Served, VirtualBoard, serve
 from labctl.virtual.fault_script import load_script

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import click
 
-from labctl.checked import did_you_mean
 from labctl.config.yaml.document import Document
 from labctl.config.yaml.loader import plain_value
 from labctl.errors import ConfigError
+from labctl.suggestions import did_you_mean
 from labctl.virtual.control import Control
 from labctl.virtual.fault_script import FAULTS, Fault, OneFault
 

@@ -32,7 +32,7 @@ class Basis(StrEnum):
     SESSIONS = "sessions"
     """Different runs; the run-to-run variation of this board is known."""
     UNKNOWN_SESSIONS = "unknown-sessions"
-    """Different runs; the run-to-run variation is unknown: there is no honest interval."""
+    """Different runs; run-to-run variation unknown, so no interval would be honest."""
 
 
 @dataclass(frozen=True)
@@ -41,19 +41,21 @@ class Row:
 
     Args:
         left: name of the reference; ``right`` is what is compared with it.
-        figure: its name in FIGURES; ``label`` is for people.
-        reason: why it has this verdict, in a sentence.
-        left_value: geometric mean over the repeats: ns, or tokens/s. None: no good repeat has one.
+        figure: name of the figure in FIGURES; ``label`` is for people.
+        reason: one sentence that explains the verdict.
+        left_value: geometric mean over the repeats: ns, or tokens/s. None: no good repeat has a
+            value.
         ratio: right over left, the geometric mean; None: not comparable, or one side has no value.
-        interval: of the ratio, with its level; it decides. None: not known.
-        p_different: p-value of "no difference"; ``p_same`` that of "not the same", uncorrected.
-        noise: of a single repeat; 0.02 is 2 %.
-        repeats: interleaved rounds of one run that would settle it or, if no run can contain both,
-            alternating runs of each. None: it is settled, no allowed number would settle it, or too
-            little is known about the noise or the run-to-run variation.
-        check: p-value of the distribution-free test, from ten repeats on.
-        differences: all of them, including allowed ones.
-        moved: boards of a side that has several, in their order; else none.
+        interval: confidence interval of the ratio, with its level; it decides. None: not known.
+        p_different: uncorrected p-value of "no difference"; ``p_same``: of "not the same".
+        noise: scatter of single repeats; 0.02 is 2 %.
+        repeats: interleaved rounds of one run that would settle the verdict or, if no run can
+            contain both sides, alternating runs of each side. None: the verdict is settled, no
+            allowed number would settle it, or too little is known about the noise or the run-to-run
+            variation.
+        check: p-value of the distribution-free test; needs ten repeats.
+        differences: all differences of the sides, including allowed ones.
+        moved: boards in order, if a side was measured on several; else empty.
         fits_one_run: False if no run can contain both: a recipe varies only models and parameters.
     """
 
@@ -97,5 +99,5 @@ class Comparison:
     execution: frozenset[str]
 
     def having(self, *verdicts: Verdict) -> list[Row]:
-        """Return the rows with one of these verdicts."""
+        """Return the rows that have one of these verdicts."""
         return [row for row in self.rows if row.verdict in verdicts]

@@ -1,12 +1,12 @@
-"""Estimate differences of two sides in a figure, by the way they were measured."""
+"""Estimate differences of two sides in a figure; the method depends on their measurement."""
 
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from labctl.compare.comparison import Basis
-from labctl.compare.figures import Figure
 from labctl.compare.sides import Pair, Side
+from labctl.figures.trials import TrialFigure
 from labctl.index.rows import TrialRow
 from labctl.stats.hypothesis_tests import LEAST, mann_whitney, sign_flip
 from labctl.stats.log_ratio import (
@@ -20,9 +20,9 @@ from labctl.stats.log_ratio import (
     within_run,
 )
 
-#: Sessions that measured the same, each with its good repeats.
+#: Sessions that measured the same thing, each with its good repeats.
 Sessions = Sequence[Sequence[TrialRow]]
-#: Returns other sessions that measured the same as a side, except those of the named runs.
+#: Returns other sessions that measured the same thing as a side; leaves out the named runs.
 History = Callable[[Side, Collection[str]], Sessions]
 
 
@@ -42,9 +42,9 @@ class Estimate:
 
 
 def other_sessions(pair: Pair, history: History | None) -> Sequence[Sessions]:
-    """Return groups of sessions that show how sessions differ; none for variants of one run.
+    """Return groups of sessions that show how sessions differ; empty for variants of one run.
 
-    No two of them belong to one run.
+    Each run is in them only once.
     """
     left, right = pair
     if history is None or left.runs == right.runs:
@@ -62,7 +62,7 @@ def other_sessions(pair: Pair, history: History | None) -> Sequence[Sessions]:
     return groups
 
 
-def estimate(pair: Pair, figure: Figure, others: Sequence[Sessions]) -> Estimate:
+def estimate(pair: Pair, figure: TrialFigure, others: Sequence[Sessions]) -> Estimate:
     """Estimate the difference of the right side's figure from the left one's."""
     left, right = pair
     stopped = any(session.stopped for side in pair for session in side.sessions)
@@ -90,8 +90,8 @@ def estimate(pair: Pair, figure: Figure, others: Sequence[Sessions]) -> Estimate
 def estimate_pairs(values: Sequence[float], references: Sequence[float]) -> Estimate:
     """Estimate the difference of values from references measured alternately with them.
 
-    Raises as :func:`labctl.stats.log_ratio.paired` does, but gives no estimate for fewer than two
-    pairs.
+    ``found`` is None for fewer than two pairs. Raises as :func:`labctl.stats.log_ratio.paired`
+    does.
     """
     if len(values) < 2:
         return Estimate(None, Basis.PAIRED)
@@ -100,21 +100,21 @@ def estimate_pairs(values: Sequence[float], references: Sequence[float]) -> Esti
     return Estimate(found, Basis.PAIRED, check=sign_flip(logs) if len(logs) >= LEAST else None)
 
 
-def _repeats(side: Side, figure: Figure) -> list[Repeat]:
+def _repeats(side: Side, figure: TrialFigure) -> list[Repeat]:
     return [
         Repeat(row.repeat, row.number, value)
         for row in side.repeats
-        if (value := figure.value(row))
+        if (value := row.figures[figure.column])
     ]
 
 
-def _side_sessions(side: Side, figure: Figure) -> list[list[float]]:
+def _side_sessions(side: Side, figure: TrialFigure) -> list[list[float]]:
     found = [_values(session.repeats, figure) for session in side.sessions]
     return [values for values in found if values]
 
 
-def _values(rows: Sequence[TrialRow], figure: Figure) -> list[float]:
-    return [value for row in rows if (value := figure.value(row))]
+def _values(rows: Sequence[TrialRow], figure: TrialFigure) -> list[float]:
+    return [value for row in rows if (value := row.figures[figure.column])]
 
 
 def _check(

@@ -1,53 +1,17 @@
-"""Figures that can be compared: one value above 0 of each repeat."""
+"""Figures that can be compared: each repeat gives one value above 0."""
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 
-from labctl.checked import unknown
 from labctl.errors import ConfigError
+from labctl.figures import trials
+from labctl.figures.trials import TrialFigure
 from labctl.index.rows import TrialRow
+from labctl.suggestions import unknown
 
-
-@dataclass(frozen=True)
-class Figure:
-    """A figure of speed; ``name`` is used in gates and by ``--figure``, ``label`` is for people."""
-
-    name: str
-    label: str
-    value: Callable[[TrialRow], float | None]
-    more_is_faster: bool = False
-    #: It depends on how much of the model was in memory before the start.
-    has_loading: bool = False
-    #: It needs tokens that were seen one by one; on a busy host some come together.
-    needs_token_times: bool = False
-
-
-#: Figures by name. Times are in ns here, whatever unit the gate of that name has: a ratio has no
-#: unit.
-FIGURES: Mapping[str, Figure] = {
-    figure.name: figure
-    for figure in (
-        Figure("tpot_ms", "per token", lambda row: row.mean_ns, needs_token_times=True),
-        Figure(
-            "ttft_ms", "TTFT", lambda row: row.ttft_ns, has_loading=True, needs_token_times=True
-        ),
-        Figure(
-            "prefill_tokens_per_second",
-            "prompt rate",
-            lambda row: row.prompt_tokens_per_second,
-            more_is_faster=True,
-        ),
-        Figure(
-            "tokens_per_second",
-            "tokens/s",
-            lambda row: row.tokens_per_second,
-            more_is_faster=True,
-            needs_token_times=True,
-        ),
-        Figure("tpot_p50_ms", "p50 token", lambda row: row.p50_ns, needs_token_times=True),
-        Figure("tpot_p90_ms", "p90 token", lambda row: row.p90_ns, needs_token_times=True),
-        Figure("end_to_end_ms", "whole trial", lambda row: row.wall_ns, has_loading=True),
-    )
+#: Figures by their names in gates and of ``--figure``. Times are in ns here, whatever unit the gate
+#: has: a ratio has no unit.
+FIGURES: Mapping[str, TrialFigure] = {
+    figure.gate: figure for figure in trials.FIGURES if figure.is_compared
 }
 DEFAULT_FIGURES = ("tpot_ms", "ttft_ms", "prefill_tokens_per_second")
 #: Used instead of the time of a token if a benchmark reports only rates.
@@ -63,10 +27,10 @@ def checked_names(names: Iterable[str]) -> list[str]:
     return found
 
 
-def figures_of(repeats: Iterable[TrialRow], names: Iterable[str] = ()) -> list[Figure]:
+def figures_of(repeats: Iterable[TrialRow], names: Iterable[str] = ()) -> list[TrialFigure]:
     """Return the figures of these names; without names the usual ones that any repeat has.
 
-    If no repeat has any, return the first one, so that there is a row to report.
+    If no repeat has a usual figure, return the first one, so that there is a row to report.
     """
     rows = list(repeats)
     if chosen := [FIGURES[name] for name in names]:
@@ -74,7 +38,7 @@ def figures_of(repeats: Iterable[TrialRow], names: Iterable[str] = ()) -> list[F
     found = []
     for name in DEFAULT_FIGURES:
         for candidate in (name, _INSTEAD.get(name)):
-            if candidate and any(FIGURES[candidate].value(row) for row in rows):
+            if candidate and any(row.figures[FIGURES[candidate].column] for row in rows):
                 found.append(FIGURES[candidate])
                 break
     return found or [FIGURES[DEFAULT_FIGURES[0]]]

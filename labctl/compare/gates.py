@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from labctl.checked import LAST_GOOD
 from labctl.compare.comparison import Row, Verdict
 from labctl.compare.estimates import History
 from labctl.compare.figures import FIGURES
@@ -36,16 +35,17 @@ from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.repository import RunRepository
 from labctl.state.baselines import Baseline
 from labctl.state.state import lab_state
+from labctl.text_types import LAST_GOOD
 
 #: Number of last good runs that are searched for comparable ones.
 _LAST_RUNS = 30
-#: Number of runs that form the reference together: a single one would include luck.
+#: Number of runs that form the reference together; a single run may have been lucky.
 _POOLED = 5
 
 
 @dataclass(frozen=True)
 class _NoReference(Exception):
-    """There is nothing to compare with; ``reason`` says what is missing and what to do."""
+    """There is no reference; ``reason`` says what is missing and what to do."""
 
     reason: str
 
@@ -69,7 +69,7 @@ def judge_gates(
 ) -> tuple[GateRecord, ...]:
     """Judge the gates of a run that name other runs of the lab.
 
-    Nothing is raised: a gate that cannot be judged stays open, with the reason.
+    Raises nothing: a gate that cannot be judged stays open, with the reason.
     """
     found: list[GateRecord] = []
     for gate in comparing_gates(run):
@@ -93,7 +93,7 @@ def _judge(
     trials: Sequence[TrialRecord],
     rows: Sequence[VariantSummary],
 ) -> list[GateRecord]:
-    """Judge one gate on all variants that it applies to, as one family of comparisons."""
+    """Judge one gate on all its variants, as one family of comparisons."""
     assert gate.against is not None
     execution = run.facts.execution
     refused = {row.variant: found for row in rows if (found := refusal(gate, row, execution))}
@@ -132,9 +132,9 @@ def _judge(
 
 
 def _steady_history(lab: LabFile, recipe: str, board: str) -> History:
-    """Return the sessions of the past without the runs that missed such a gate.
+    """Return the past sessions, without runs that missed such a gate.
 
-    A step in the speed is not a random difference of runs: counted as one, it would hide itself.
+    A step in the speed is not a random difference of runs. Counted as noise, it would hide itself.
     """
     runs, repository = lab.root / "runs", RunRepository(lab.root / "runs")
     known = board_history(repository)
@@ -174,7 +174,7 @@ def _verdict(row: Row, limits: Thresholds) -> tuple[bool | None, str]:
     if row.verdict in (Verdict.SAME, Verdict.FASTER):
         return True, f"{row.verdict}: {row.reason}"
     if row.interval is not None:
-        # One-sided: a side that is faster, by chance or not, is not slower.
+        # One-sided: a side that looks faster, even by chance, is not slower.
         end = 1 / row.interval.low if row.more_is_faster else row.interval.high
         if end < 1 + limits.practical:
             return True, f"not slower by more than allowed: {interval_text(row.interval)}"
@@ -191,10 +191,10 @@ def _limits(gate: Gate, run: RunRecord) -> Thresholds:
 def _reference(
     lab: LabFile, against: str, run: RunRecord, trials: Sequence[TrialRecord]
 ) -> list[Side]:
-    """Return the sides to compare with: of a baseline, or of the last comparable good runs.
+    """Return the reference sides, from a baseline or from the last comparable good runs.
 
-    If none is comparable, return those of the newest: the comparison gives the reason. Raises
-    _NoReference, ConfigError for a damaged run, HostError.
+    If no run is comparable, return the newest one's sides: the comparison then gives the reason.
+    Raises _NoReference, ConfigError for a damaged run, HostError.
     """
     if against != LAST_GOOD:
         return baseline_sides(_baseline(lab, against), lab.root / "runs")
@@ -230,10 +230,10 @@ def _good_runs(
 ) -> Iterator[tuple[RunDirectory, set[str]]]:
     """Yield the runs that passed, newest first, each with its variants that count.
 
-    A variant does not count if its own checks contradict it, if it is untrusted, or if it is
-    suspected to be slower: later runs would be compared with it, and keep the gate. If a gate was
-    unclear, all count: without the slow ones, luck would be the reference, and equal runs would
-    miss. Raises _NoReference, HostError.
+    A variant does not count if its checks failed, if its run is untrusted, or if it is suspected to
+    be slower: later slow runs would be compared with it, and pass. If a gate was unclear, all
+    count: otherwise only lucky runs would be the reference, and equal runs would miss the gate.
+    Raises _NoReference, HostError.
     """
     runs = lab.root / "runs"
     repository = RunRepository(runs)

@@ -12,18 +12,18 @@ _BUILD = ("build_spec", "compiler")
 EXECUTION = "execution"
 MODEL = "model"
 MODEL_CACHE = "model_cache"
-#: Parts of a trial's record that must agree, beside its ``comparability``.
+#: Parts of a trial's record that must agree, in addition to its ``comparability``.
 _IDENTITY = ("board", "target", EXECUTION)
 _DIGITS = 12
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A key in which two sides differ, with both values, for people.
+    """A key in which two sides differ, with both values as text for people.
 
-    ``allowed`` says why they are compared nevertheless: ``revision``, ``varied`` (by the recipe),
-    ``resolved`` (it follows from the model that the recipe varies) or ``allowed`` (by the user);
-    None: they are not compared.
+    ``allowed``: reason to compare the sides nevertheless: ``revision``, ``varied`` (by the recipe),
+    ``resolved`` (it follows from the model that the recipe varies) or ``allowed`` (by the user).
+    None: the sides are not compared.
     """
 
     key: str
@@ -39,12 +39,12 @@ def differences(left: Side, right: Side, allow: Collection[str] = ()) -> list[Di
     """Return all differences of two sides, by key.
 
     Allowed are the source's revision, values that a recipe varies between variants of one run,
-    values that follow from these, and the keys in ``allow``. It is never allowed that only one side
-    ran on a board.
+    values that follow from these, and the keys in ``allow``. A different kind of machine (board,
+    host, emulated) is never allowed.
     """
     mine, theirs = _values(left), _values(right)
     if not mine or not theirs:
-        return []  # without a good repeat nothing is known about it
+        return []  # without a good repeat the value is unknown
     same_build = mine.get("build_key") == theirs.get("build_key") and "build_key" in mine
     found = []
     varied = left.varied if left.runs == right.runs else frozenset()
@@ -52,7 +52,7 @@ def differences(left: Side, right: Side, allow: Collection[str] = ()) -> list[Di
         if mine.get(key) == theirs.get(key) or (key in _BUILD and same_build):
             continue
         if key == "compiler" and "build_spec" in mine and "build_spec" in theirs:
-            continue  # the specification has it
+            continue  # the specification contains it
         reasons = {
             "revision": REVISION,
             "varied": varied,
@@ -75,10 +75,11 @@ def fits_one_run(left: Side, right: Side, found: Iterable[Difference]) -> bool:
 
 
 def _resolved(left: Side, right: Side) -> set[str]:
-    """Return the keys that follow from the model, of two variants of one run.
+    """Return the keys that follow from the model, for two variants of one run.
 
-    They have one recipe. Parameters that it does not vary can differ only if labctl sets them, so
-    that the model fits in memory. A model that does not fit is never completely in memory.
+    Both variants have the same recipe. A parameter that the recipe does not vary can differ only if
+    labctl sets it to fit the model into memory. A model that does not fit is never completely in
+    memory.
     """
     return {
         MODEL_CACHE,
@@ -87,7 +88,7 @@ def _resolved(left: Side, right: Side) -> set[str]:
 
 
 def _values(side: Side) -> dict[str, frozenset[str]]:
-    """Return the values of the repeats by key; most keys have one."""
+    """Return all values of the repeats by key; most keys have one value."""
     found: dict[str, set[str]] = {}
     for session in side.sessions:
         for row in session.repeats:

@@ -1,8 +1,8 @@
 """Changes of a series from one level to another: their commits, and their cause.
 
 A step between nights is only a suspicion: the room, the power supply or the board may have changed
-too, and it was found in the same nights that show it. New measurements confirm it: the last good
-source again, alternating with the slow one after it. If the good one is slow now as well, the
+too, and the nights that show the step are the ones in which it was found. New measurements confirm
+it: the last good source and the slow source alternate. If the good source is slow now as well, the
 source was not the cause.
 """
 
@@ -50,12 +50,13 @@ class Change:
     """A step of a series.
 
     Args:
-        step: its place among the nights, and its levels.
+        step: place of the step among the nights, and both levels.
         slower: True for a regression, False for an improvement.
         repaired: True if a later change reversed it.
-        status: proof, by new measurements, that it is the source; ``reason`` says why.
-        row: that comparison; None before it was made.
-        rounds: alternating measurements of both that would settle it; None: no useful number.
+        status: proof by new measurements that the source is the cause; ``reason`` explains it.
+        row: comparison of the new measurements; None if not made yet.
+        rounds: alternating measurements of both sources that would settle it; None: no useful
+            number.
     """
 
     series: Series
@@ -89,14 +90,15 @@ class Change:
 
     @property
     def fails(self) -> bool:
-        """True for a confirmed regression that is still there."""
+        """True for a confirmed regression that was not repaired."""
         return self.slower and not self.repaired and self.status is ChangeStatus.CONFIRMED
 
     @property
     def commands(self) -> tuple[str, ...]:
         """The commands that measure both sources again, alternately.
 
-        They use sources that are surely on either side: the most likely ones may both be slow.
+        They use sources that are surely before and after the step: the most likely ones may both be
+        slow.
         """
         one, other = self.surely_before, self.surely_after
         run = f"labctl run {self.series.recipe} --board {self.series.board}"
@@ -109,8 +111,8 @@ class Change:
 class Judged:
     """A series with its changes.
 
-    ``smallest`` is the smallest step that would be shown in it beside these, as 0.08 for 8 %; None
-    if not even a factor of 2 would. It is not below what matters by the thresholds.
+    ``smallest``: smallest further step that would be detected (0.08 is 8 %), at least the threshold
+    ``practical``. None if not even a factor of 2 would be detected.
     """
 
     series: Series
@@ -119,7 +121,7 @@ class Judged:
 
 
 def judge(series: Series, thresholds: Thresholds) -> Judged:
-    """Find the changes of a series, and what could not be told in it."""
+    """Find the changes of a series, and the smallest step that could be detected."""
     steps = find_steps(series.values)
     smallest = smallest_step(series.values, steps)
     if smallest is not None:
@@ -132,9 +134,9 @@ def lab_changes(
 ) -> tuple[list[Judged], list[Unmeasured]]:
     """Return the series of matching runs with their changes, and variants without a series.
 
-    ``since`` applies to changes: earlier nights are read too. Runs of other labs, and untrusted
-    ones, are left out. The recipe of a series' last night sets the thresholds of a change. ``note``
-    gets repeats that are left out because their checks failed. Raises HostError.
+    ``since`` applies to changes: earlier nights are read too. Imported and untrusted runs are left
+    out. The recipe of a series' last night sets the thresholds of a change. ``note`` gets repeats
+    that are left out because their checks failed. Raises HostError.
     """
     trials = RunRepository(runs, note).trials(replace(wanted, since=None))
     imported = {
@@ -156,7 +158,7 @@ def lab_changes(
 def find_changes(series: Series, thresholds: Thresholds) -> list[Change]:
     """Return the changes of a series that matter, in their order.
 
-    Fewer than LEAST_SERIES nights have none.
+    Fewer than LEAST_SERIES nights show no change.
     """
     return _changes(series, find_steps(series.values), thresholds)
 
@@ -171,7 +173,7 @@ def _changes(series: Series, found: Sequence[Step], thresholds: Thresholds) -> l
 
 
 def runs_of_regressions(trials: Iterable[IndexedTrial], thresholds: Thresholds) -> frozenset[str]:
-    """Return the runs around each regression that still exists: those that show it."""
+    """Return the runs that show a regression which still exists: the nights around its step."""
     shown: set[str] = set()
     for series in series_of(trials):
         for change in find_changes(series, thresholds):
@@ -252,9 +254,9 @@ def _by_row(row: Row, expected: Verdict) -> _Judged:
 def _measured_in_turns(
     series: Series, before: Sequence[Night], after: Sequence[Night]
 ) -> tuple[list[NightRun], list[NightRun]]:
-    """Return the runs of both sources after the first night of the slow one.
+    """Return the runs of both sources after the first night of the slow source.
 
-    They begin with the first one of the good source.
+    The first of them is a run of the good source.
     """
     newer = {night.revision for night in after}
     older = {night.revision for night in before} - newer
@@ -280,7 +282,7 @@ def _compare(
     slow: tuple[Sequence[NightRun], Sequence[Night]],
     thresholds: Thresholds,
 ) -> Row:
-    """Compare new runs; a run of each old night of both levels shows how much nights differ."""
+    """Compare new runs. One run of each old night, at both levels, shows how much nights differ."""
     sides = [
         Side(name, series.variant, tuple(Session(n.run, n.repeats) for n in new))
         for name, (new, _) in (("before", good), ("after", slow))
@@ -293,7 +295,7 @@ def _compare(
 
     found = compare(
         [(sides[0], sides[1])],
-        figures=(series.figure.name,),
+        figures=(series.figure.gate,),
         thresholds=thresholds,
         history=history,
     )

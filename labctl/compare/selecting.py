@@ -1,11 +1,10 @@
-"""Sides by the words of a command line: runs, variants of runs, baselines."""
+"""Find sides by the words of a command line: runs, variants of runs, baselines."""
 
 import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from labctl.checked import unknown
 from labctl.compare.sides import Pair, Side, match_sides, pool_sides, run_sides
 from labctl.config.lab import LabFile
 from labctl.errors import ConfigError
@@ -14,16 +13,17 @@ from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.index_refresh import Note, silent
 from labctl.runs.record.lookup import find_run
 from labctl.state.baselines import Baseline
+from labctl.suggestions import unknown
 
 #: Separators between a run and a variant: ``latest:q2_k``, ``latest/q2_k``.
 _VARIANT = re.compile(r"(?P<run>.+)[:/](?P<variant>[^:/]+)")
 
 
 def find_pairs(words: Sequence[str], lab: LabFile, runs: Path, note: Note = silent) -> list[Pair]:
-    """Return the pairs that these words mean: everything is compared with the first.
+    """Return the pairs that these words name: everything is compared with the first.
 
-    One word: the variants of that run with its first one. ``note`` gets the variants that only one
-    side has. Raises ConfigError, also for a baseline and a run of it.
+    One word: the other variants of that run are compared with its first. ``note`` gets the variants
+    that only one side has. Raises ConfigError, also for a baseline and one of its own runs.
     """
     sides = [find_sides(word, lab, runs, note) for word in words]
     if len(sides) == 1:

@@ -1,8 +1,8 @@
-"""Series of runs that differ in their source alone: one figure of one variant, by nights.
+"""Series of runs that differ only in their source: one figure of one variant, by nights.
 
-A night is one of ``labctl nightly``, by its id; all other runs of a day, by this host's clock, are
-one night too. A night has one value of a build, however many runs it made. Of a night by id only
-head counts: the last good source was measured beside it, and commits were searched.
+A night of ``labctl nightly`` is identified by its id; all other runs of a day (this host's clock)
+form one night too. A night has one value for each build, from any number of runs. In a night with
+an id only head counts; its measurements of the last good source and of searched commits do not.
 """
 
 import math
@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TypeAlias
 
-from labctl.compare.figures import FIGURES, Figure, figures_of
+from labctl.compare.figures import FIGURES, figures_of
 from labctl.compare.likeness import row_values, short_hash
 from labctl.compare.sides import is_good
+from labctl.figures.trials import TrialFigure
 from labctl.index.index import IndexedTrial
 from labctl.index.rows import RunRow, TrialRow, parameter_text
 from labctl.records.run import NightPart
@@ -21,10 +22,10 @@ from labctl.results.comparability import REVISION
 from labctl.stats.describe import median
 from labctl.units import counted
 
-#: What the value of a night is: a throttled repeat changes nothing.
+#: Statistic for the value of a night: a single throttled repeat hardly changes a median.
 NIGHT_ESTIMATE = "median"
 _DIGITS = 10
-#: All values that agree in the trials of a series, by key.
+#: Values that agree in all trials of a series, by key.
 _Agreed: TypeAlias = tuple[tuple[str, str], ...]
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
@@ -43,9 +44,9 @@ class NightRun:
 class Night:
     """Measurements of one build in one night. ``value`` is the median of its runs, ns or tokens/s.
 
-    ``name`` is the night's id, or a day. ``revision`` is equal for equal programs, None if unknown;
-    ``source`` is a name for people, ``committed`` the time of its commit if the build knew it.
-    ``runs`` are in the order of time.
+    ``name``: the night's id, or a day. ``revision``: equal for equal programs; None if unknown.
+    ``source``: name for people. ``committed``: time of its commit if the build knew it. ``runs``:
+    in the order of time.
     """
 
     name: str
@@ -55,7 +56,7 @@ class Night:
     version: str | None
     value: float
     runs: tuple[NightRun, ...] = field(repr=False)
-    #: It was measured beside head: the last good source, or a commit that was searched.
+    #: True if it was measured beside head: the last good source, or a searched commit.
     is_beside: bool = False
 
     @property
@@ -73,10 +74,10 @@ class Night:
 class Series:
     """A figure of one variant over the revisions of its source.
 
-    ``nights`` are in the order of the revisions: by their commits if all have a time, else by their
-    first measurement. ``again`` are nights that measured an older revision again, after a newer one
-    or beside it. ``lost`` are runs after the last night that have no value. All its trials agree in
-    ``agreed``; ``apart`` describes the differences from other series of the same name.
+    ``nights``: in the order of the revisions, by commit time if all have one, else by first
+    measurement. ``again``: nights that measured an older revision again, after a newer one or
+    beside it. ``lost``: runs after the last night without a value. All trials agree in ``agreed``;
+    ``apart`` describes the differences from other series of the same name.
     """
 
     recipe: str
@@ -85,7 +86,7 @@ class Series:
     target: str
     model: str
     execution: str
-    figure: Figure
+    figure: TrialFigure
     nights: tuple[Night, ...]
     again: tuple[Night, ...] = ()
     lost: tuple[str, ...] = ()
@@ -110,7 +111,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Unmeasured:
-    """A variant of a recipe on a board without a sound result. ``runs``: oldest first."""
+    """A variant of a recipe on a board that has no sound result. ``runs``: oldest first."""
 
     recipe: str
     variant: str
@@ -125,7 +126,7 @@ class Unmeasured:
 def unmeasured(
     trials: Iterable[IndexedTrial], known: Iterable[Series], since: str = ""
 ) -> list[Unmeasured]:
-    """Return variants that were run but are in no series, with a last run at or after ``since``."""
+    """Return variants that are in no series and were last run at or after ``since``."""
     places = {_place(series) for series in known}
     return [
         Unmeasured(*place, tuple(sorted(runs, key=runs.__getitem__)))
@@ -148,9 +149,9 @@ def series_of(trials: Iterable[IndexedTrial], figures: Sequence[str] = ()) -> li
     """Return the series in trials, by recipe, variant, board and start.
 
     All keys of comparability agree in a series, except the revision of the source: another
-    compiler, flags, firmware or model starts a new one. Failed trials, trials with failed checks,
-    and runs that do not count as history are left out. ``figures`` are names in FIGURES; by default
-    the time of a token, or the rate if there is no such time.
+    compiler, flags, firmware or model starts a new series. Failed trials, trials with failed
+    checks, and runs that do not count as history are left out. ``figures`` are names in FIGURES; by
+    default the time of a token, or the rate if there is no such time.
     """
     groups: dict[tuple[str, str, _Agreed], dict[str, tuple[RunRow, list[TrialRow]]]] = {}
     trials = list(trials)
@@ -171,7 +172,7 @@ def series_of(trials: Iterable[IndexedTrial], figures: Sequence[str] = ()) -> li
         nights = (*series.nights, *series.again)
         names = {run.run for night in nights for run in night.runs}
         shown.setdefault(_place(series), set()).update(names)
-        named.setdefault((*_place(series), series.figure.name), []).append(series)
+        named.setdefault((*_place(series), series.figure.gate), []).append(series)
     found = [
         replace(one, lost=_lost(one, tried, shown[_place(one)]), apart=_apart(one, of_name))
         for of_name in named.values()
@@ -181,7 +182,7 @@ def series_of(trials: Iterable[IndexedTrial], figures: Sequence[str] = ()) -> li
 
 
 def _apart(series: Series, of_name: Sequence[Series]) -> str:
-    """Describe the differences of a series from others of its name."""
+    """Describe the differences of a series from others of the same name."""
     keys = sorted({key for one in of_name for key in one.agreed})
     own = [
         f"{key}: {short_hash(series.agreed.get(key, 'not known'))}"
@@ -205,7 +206,7 @@ def _lost(
 
 
 def contradicted(trials: Iterable[IndexedTrial]) -> list[str]:
-    """Name the good repeats that are in no series because their checks failed."""
+    """Name the successful repeats that are in no series because their checks failed."""
     found: dict[tuple[str, str, str], list[str]] = {}
     for one in trials:
         row = one.trial
@@ -221,7 +222,7 @@ def contradicted(trials: Iterable[IndexedTrial]) -> list[str]:
 
 def _key(run: RunRow, row: TrialRow) -> tuple[str, str, _Agreed]:
     values = {key: value for key, value in row_values(row).items() if key not in REVISION}
-    if "build_spec" not in values:  # an older record: the run has the compiler
+    if "build_spec" not in values:  # an older record: only the run names the compiler
         values["compiler"] = run.compiler
     same = ((k, parameter_text(v)) for k, v in values.items() if v is not None)
     return run.recipe, row.variant, tuple(sorted(same))
@@ -255,7 +256,7 @@ def _of_group(
 
 
 def _joined(nights: Sequence[Night]) -> tuple[Night, ...]:
-    """Join the runs of one night and build. The order of the builds stays."""
+    """Join the runs of the same night and build. The order of the builds is kept."""
     joined: dict[tuple[str, str | None], list[Night]] = {}
     for night in nights:
         joined.setdefault((night.name, night.revision), []).append(night)
@@ -268,7 +269,7 @@ def _one_night(parts: Sequence[Night]) -> Night:
 
 
 def _middle(values: Sequence[float]) -> float:
-    """Return the median of logarithms: times and rates have the same steps."""
+    """Return the median on a log scale, so that times and rates have the same steps."""
     return math.exp(median([math.log(value) for value in values]))
 
 
@@ -276,8 +277,8 @@ def _night_name(run: RunRow) -> str:
     return run.night or f"{datetime.fromisoformat(run.started).astimezone():%Y-%m-%d}"
 
 
-def _night(run: RunRow, trials: Sequence[TrialRow], figure: Figure) -> Night | None:
-    having = [(row, value) for row in trials if (value := figure.value(row))]
+def _night(run: RunRow, trials: Sequence[TrialRow], figure: TrialFigure) -> Night | None:
+    having = [(row, value) for row in trials if (value := row.figures[figure.column])]
     if not having:
         return None
     known = trials[0].comparability
@@ -299,7 +300,7 @@ def _night(run: RunRow, trials: Sequence[TrialRow], figure: Figure) -> Night | N
 
 
 def _in_order(nights: Sequence[Night]) -> tuple[list[Night], list[Night]]:
-    """Sort nights, given by time, by revision; separate the repeated ones."""
+    """Sort nights (given by time) by revision; return repeated ones separately."""
     order = _order(nights)
     seen: set[str | None] = set()
     newest = -1

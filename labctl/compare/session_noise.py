@@ -1,4 +1,4 @@
-"""Past sessions that measured the same thing: they show how much sessions differ."""
+"""Past sessions that measured the same thing, to show how much sessions differ."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _RUNS = 30
 
 @dataclass(frozen=True)
 class _Past:
-    """A good trial of the past, with all of it that must agree."""
+    """A good past trial, with all values that must agree."""
 
     row: TrialRow
     compiler: str | None
@@ -25,11 +25,11 @@ class _Past:
 
 
 def board_history(repository: RunRepository) -> History:
-    """Return a function that gives the sessions of the repository that are comparable with a side.
+    """Return a function that finds the repository's sessions that are comparable with a side.
 
-    They ran on the same board and have the same comparability; the source's revision may differ. A
-    step in their speed then counts as noise, so that fewer differences are reported rather than too
-    many. Trials with failed checks are comparable only with a side that has some.
+    They ran on the same board and have the same comparability; the source's revision may differ. So
+    a step in their speed counts as noise: rather too few differences are reported than too many.
+    Trials with failed checks are comparable only with a side that has some too.
     """
     boards: dict[tuple[str, frozenset[str]], list[_Past]] = {}
 

@@ -1,4 +1,4 @@
-"""The sides of a comparison: one variant, measured in one run or, for a baseline, in several."""
+"""Sides of a comparison: one variant, measured in one run or, for a baseline, in several."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,8 +19,8 @@ from labctl.results.summary import wanted_precision
 class Session:
     """The good repeats of a variant in one run, warm-ups left out.
 
-    ``stopped``: the stop rule may have ended the repeats. ``facts`` are the run's. ``original`` is
-    the id in its record: the other lab's id for an imported bundle, else ``run``.
+    ``stopped``: the stop rule may have ended the repeats. ``facts``: of the run. ``original``: id
+    in the run's record; for an imported bundle the other lab's id, else ``run``.
     """
 
     run: str
@@ -32,8 +32,8 @@ class Session:
 
 @dataclass(frozen=True)
 class Side:
-    """One side. ``name`` is for people; ``varied`` are keys in which its recipe's variants differ
-    on purpose.
+    """One side. ``name`` is for people; ``varied``: keys in which its recipe's variants differ on
+    purpose.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Side:
         return frozenset(session.run for session in self.sessions)
 
     def copies(self, other: "Side") -> bool:
-        """Return True if the other side has the same measurements, from a copy of their run."""
+        """Return True if the other side has the same measurements, from a copy of the run."""
         originals = ({one.original or one.run for one in side.sessions} for side in (self, other))
         return self.runs != other.runs and bool(set.intersection(*originals))
 
@@ -70,11 +70,11 @@ def run_sides(
     directory: str | None = None,
     imported_from: str | None = None,
 ) -> list[Side]:
-    """Return a side for each variant of a run, in its recipe's order, even without a result.
+    """Return a side for each variant of a run, even without a result, in its recipe's order.
 
-    ``name`` stands for the run's id in the sides' names. ``directory`` is the run's id in this lab;
-    an imported run's record does not contain it. Boards of an imported run are different boards,
-    whatever their names.
+    ``name`` replaces the run's id in the sides' names. ``directory`` is the run's id in this lab;
+    an imported run's record does not contain it. An imported run's boards are different boards,
+    even with equal names.
     """
     known_as = directory or run.id
     rows: dict[str, list[TrialRow]] = {variant: [] for variant in run.variants}
@@ -109,14 +109,14 @@ def pool_sides(runs: Iterable[Sequence[Side]]) -> list[Side]:
 
 
 def is_good(row: TrialRow) -> bool:
-    """Return True if a trial counts: it is neither a warm-up nor a failure."""
+    """Return True if a trial counts: successful, not warm-up."""
     return row.state == "ok" and row.repeat > 0
 
 
 def match_sides(references: Sequence[Side], others: Sequence[Side]) -> list[Pair]:
     """Return the pairs of sides of the same variant, in the order of the references.
 
-    Two single sides are a pair, whatever their variants.
+    Two single sides are a pair even if their variants differ.
     """
     if len(references) == len(others) == 1:
         return [(references[0], others[0])]
@@ -131,7 +131,7 @@ def _varied(run: RunRecord) -> frozenset[str]:
 
 
 def _facts(run: RunRecord) -> dict[str, JsonValue]:
-    """Return facts that older trials do not contain, from their run."""
+    """Return the facts of a run that its older trials do not contain."""
     compiler = next((one.toolchain for one in run.artifacts if one.product != "agent"), None)
     found = {
         "kernel": run.facts.kernel,

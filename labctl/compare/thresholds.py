@@ -1,4 +1,4 @@
-"""Thresholds: shares that count as the same, and as a difference."""
+"""Thresholds: shares up to which results are the same, and from which they differ."""
 
 import math
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from labctl.config.recipe import ComparisonLimits
 
 @dataclass(frozen=True)
 class Thresholds:
-    """Shares: 0.03 is 3 %. ``error`` is the error of each of the two families of tests."""
+    """Shares: 0.03 is 3 %. ``error``: error of each of the two families of tests."""
 
     same_within: float
     practical: float
@@ -18,19 +18,19 @@ class Thresholds:
 
     @classmethod
     def of_recipe(cls, resolved: dict[str, JsonValue]) -> "Thresholds":
-        """Return those of a run's recipe; the defaults if an older one has none."""
+        """Return the thresholds of a run's recipe; the defaults for an older recipe without any."""
         asked = ComparisonLimits.model_validate(resolved.get("comparison") or {})
         return cls(asked.same_within, asked.practical)
 
     @property
     def same_log(self) -> float:
-        """The margin of sameness, of a ratio's logarithm.
+        """Margin of sameness, for the logarithm of a ratio.
 
-        Both directions alike: 1.03 times as long, or 1.03 times as fast.
+        Symmetric: 1.03 times as long, or 1.03 times as fast.
         """
         return math.log1p(self.same_within)
 
     @property
     def practical_log(self) -> float:
-        """The least difference that matters, of a ratio's logarithm."""
+        """Smallest difference that matters, for the logarithm of a ratio."""
         return math.log1p(self.practical)

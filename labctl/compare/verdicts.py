@@ -1,4 +1,4 @@
-"""Verdicts of a comparison: not comparable, same, slower, faster or unclear; in this order.
+"""Verdicts of a comparison, in this order: not comparable, same, slower, faster or unclear.
 
 Tests for a difference and for sameness are two families, each with one error over all rows (Holm).
 The interval of a row decides.
@@ -10,10 +10,11 @@ from dataclasses import replace
 from labctl.compare import words
 from labctl.compare.comparison import Basis, Comparison, Row, Verdict
 from labctl.compare.estimates import Estimate, History, estimate, other_sessions
-from labctl.compare.figures import Figure, figures_of
+from labctl.compare.figures import figures_of
 from labctl.compare.likeness import MODEL_CACHE, Difference, differences, fits_one_run
 from labctl.compare.sides import Pair, Side
 from labctl.compare.thresholds import Thresholds
+from labctl.figures.trials import TrialFigure
 from labctl.index.rows import TrialRow
 from labctl.stats.describe import geometric_mean
 from labctl.stats.hypothesis_tests import holm
@@ -32,11 +33,11 @@ def compare(
     """Compare the sides of each pair, the reference first.
 
     Args:
-        pairs: what is compared.
-        figures: names in FIGURES; by default the usual ones that were measured.
-        thresholds: by default those of the recipe of the first reference.
+        pairs: the sides to compare.
+        figures: names in FIGURES; by default the usual figures that were measured.
+        thresholds: by default the thresholds in the recipe of the first reference.
         allow: keys in which two sides may differ.
-        history: other sessions of the board; without it different runs are at best suspected.
+        history: other sessions of the board; without it, different runs give a suspicion at most.
     """
     known = list(pairs)
     asked = thresholds or next((left.thresholds for left, _ in known if left.thresholds), None)
@@ -59,7 +60,7 @@ def compare(
     return Comparison(tuple(judged(open_rows, judged_by)), judged_by, frozenset(execution))
 
 
-def _refused(found: Iterable[Difference], figure: Figure | None = None) -> list[Difference]:
+def _refused(found: Iterable[Difference], figure: TrialFigure | None = None) -> list[Difference]:
     """Return the differences that forbid a comparison, for one figure or for all."""
     return [
         one
@@ -69,14 +70,14 @@ def _refused(found: Iterable[Difference], figure: Figure | None = None) -> list[
     ]
 
 
-def _row(pair: Pair, figure: Figure, found: tuple[Difference, ...]) -> Row:
+def _row(pair: Pair, figure: TrialFigure, found: tuple[Difference, ...]) -> Row:
     left, right = pair
     mine, theirs = _values(right.repeats, figure), _values(left.repeats, figure)
     return Row(
         left=left.name,
         right=right.name,
-        figure=figure.name,
-        label=figure.label,
+        figure=figure.gate,
+        label=figure.short,
         more_is_faster=figure.more_is_faster,
         verdict=Verdict.CANT_TELL,
         reason="",
@@ -92,13 +93,13 @@ def _row(pair: Pair, figure: Figure, found: tuple[Difference, ...]) -> Row:
 
 
 def _moved(side: Side) -> tuple[str, ...]:
-    """Return the boards of a side if it has several: its run moved when one broke."""
+    """Return the boards of a side if it has several: its run moved because a board broke."""
     boards = dict.fromkeys(row.board or "not known" for row in side.repeats)
     return tuple(boards) if len(boards) > 1 else ()
 
 
-def _values(rows: Iterable[TrialRow], figure: Figure) -> list[float]:
-    return [value for row in rows if (value := figure.value(row))]
+def _values(rows: Iterable[TrialRow], figure: TrialFigure) -> list[float]:
+    return [value for row in rows if (value := row.figures[figure.column])]
 
 
 def judged(rows: Sequence[tuple[Row, Estimate | None]], limits: Thresholds) -> list[Row]:
@@ -178,7 +179,7 @@ def _judge(
 def _settling(
     noise: float, difference: float, limits: Thresholds, error: float, same_error: float
 ) -> int | None:
-    """Return the fewest pairs that settle it, if the difference is as observed."""
+    """Return the fewest pairs that settle the verdict, if the difference is as observed."""
     same = repeats_for_same(noise, limits.same_log, difference=difference, error=same_error)
     different = repeats_for_difference(
         noise, difference, threshold=limits.practical_log, error=error

@@ -16,7 +16,7 @@ _MORE = "make 5 or more repeats"
 
 
 def unlike(refused: Sequence[Difference]) -> str:
-    """Name the differences that forbid a comparison, and how to compare nevertheless."""
+    """Name the differences that forbid a comparison, and the option that allows it."""
     named = "; ".join(map(str, refused))
     if any(one.key == EXECUTION for one in refused):
         return f"{named}: results of a real board are never compared with emulated or host results"
@@ -25,14 +25,14 @@ def unlike(refused: Sequence[Difference]) -> str:
 
 
 def no_values(row: Row) -> str:
-    """Say which side has no value."""
+    """Name the side that has no value."""
     counts = {row.left: row.left_repeats, row.right: row.right_repeats}
     missing = " and of ".join(name for name, count in counts.items() if not count)
     return f"no good repeat of {missing} has a value"
 
 
 def too_few(one: Estimate) -> str:
-    """Explain that one value shows no noise."""
+    """Explain that a single value does not show the noise."""
     if one.basis is Basis.UNKNOWN_SESSIONS:
         return f"a side has only one repeat, and {_sessions(one.sessions)}"
     return f"a side has only one repeat, so its noise is unknown; {_MORE}"
@@ -41,7 +41,7 @@ def too_few(one: Estimate) -> str:
 def warnings(label: str, one: Estimate, *, differs: bool, error: float) -> tuple[str, ...]:
     """Warn if an interval is too optimistic, and if the distribution-free test disagrees.
 
-    Between runs that test ignores run-to-run variation: a difference that only it finds means
+    Between runs that test ignores run-to-run variation: a difference found by it alone means
     nothing.
     """
     found = []
@@ -62,7 +62,7 @@ def warnings(label: str, one: Estimate, *, differs: bool, error: float) -> tuple
 
 
 def doubtful_checks(side: Side) -> tuple[str, ...]:
-    """Name the checks of a side that failed or were not judged: such repeats count, too."""
+    """Name the checks of a side that failed or were not judged; such repeats count too."""
     failed = [row.checks_failed.split() for row in side.repeats if row.checks_failed]
     is_open = [row.checks_open.split() for row in side.repeats if row.checks_open]
     return tuple(
@@ -101,7 +101,7 @@ def reason(row: Row, limits: Thresholds, sessions: int | None) -> str:
 def change(row: Row) -> str:
     """Return ``takes 1.052 times as long``, for a rate ``0.951 times the rate``.
 
-    It is the ratio of the row, as in its interval.
+    Uses the ratio of the row, like its interval.
     """
     return "not known" if row.ratio is None else ratio_words(row.ratio, row.more_is_faster)
 

@@ -4,11 +4,11 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from labctl.checked import HostPath
 from labctl.config.types import Duration, Line, Share
 from labctl.config.yaml.document import StrictModel
+from labctl.text_types import HostPath
 
-#: A limit of a Student distribution with fewer degrees of freedom is several times wider.
+#: With fewer degrees of freedom, limits of a Student distribution are several times wider.
 LEAST_HISTORY = 4
 _LONGEST_SECONDS = 31 * 86_400.0
 
@@ -23,24 +23,24 @@ _Interval = Annotated[Duration, AfterValidator(_interval)]
 
 
 class HealthChecks(StrictModel):
-    """Times of the health checks, and the limit of what counts as sick."""
+    """Times of the health checks, and limits for a sick board."""
 
     every: _Interval = Field(12 * 3600.0, json_schema_extra={"default": "12h"})
     """Longest time between two health checks of a board that works."""
     jobs: Annotated[int, Field(ge=1, le=100_000)] = 50
     """Most jobs of users between two of them."""
     slower: Share = Field(0.05, json_schema_extra={"default": "5%"})
-    """Memory, storage or arithmetic that is slower than before by less is not called sick."""
+    """Smallest slowdown of memory, storage or arithmetic that counts as sick."""
     history: Annotated[int, Field(ge=LEAST_HISTORY, le=100)] = 8
-    """Least number of earlier good checks that a verdict on speed needs."""
+    """Number of earlier good checks needed for a verdict on speed."""
     cooling: _Interval = Field(900.0, json_schema_extra={"default": "15m"})
     """Time after which a board that was hot is checked again."""
     models: tuple[HostPath, ...] = ()
-    """Small GGUF files for the rate of the arithmetic; without one, memory and storage alone are
+    """Small GGUF files for the rate of the arithmetic; without any, only memory and storage are
     measured."""
     recipe: Line | None = None
     """Recipe that each check runs after the probe: `health_check` is shipped. By default none; the
     `health_check` of a target.yaml wins."""
     host_window: _Interval = Field(600.0, json_schema_extra={"default": "10m"})
-    """Time within which the loss of half of a host's boards (two at least) is the host's fault: no
-    board loses its health then."""
+    """If half of a host's boards (at least two) are lost within this time, the fault is the host's,
+    and the boards keep their health."""

@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 
-from labctl import shipped
+from labctl import package_data
 from labctl.config.lab import WORKDIR
 from labctl.config.yaml.document import Document, read_text
 from labctl.config.yaml.edit import replace_value
@@ -13,7 +13,7 @@ from labctl.errors import ConfigError
 
 #: Address of ``labctl virtual-board`` by default.
 VIRTUAL_BOARD_ADDRESS = "127.0.0.1:5555"
-#: Where it keeps its storage then, in the lab's folder.
+#: Folder of its storage, in the lab's folder.
 VIRTUAL_BOARD_FOLDER = "virtual-board"
 
 _HEAD = """\
@@ -75,11 +75,11 @@ def devices_yaml(
     """Write a commented devices.yaml with the boards that were found.
 
     Args:
-        found: boards by name, each with what its transport has (without a ``kind``: hdc's), and
-            with a ``workdir`` or ``target`` where it is not the usual one; the first becomes the
-            default board.
-        target: what the others are.
-        virtual: add the virtual board; it is there anyhow where no other board is.
+        found: boards by name, each with the keys of its transport (default ``kind``: hdc), and with
+            ``workdir`` or ``target`` if they are not the usual ones; the first becomes the default
+            board.
+        target: target of boards without ``target``.
+        virtual: add the virtual board; it is always added if no board was found.
     """
     boards = found or {}
     text = _HEAD.format(default=next(iter(boards), "virtual"))
@@ -113,21 +113,19 @@ def _written(key: str, value: str | int) -> str:
 
 
 def _quoted(text: str | int) -> str:
-    """Quote a text: YAML understands JSON, but no character that is written as two escapes."""
+    """Quote a text as JSON for YAML, which cannot read a character written as two escapes."""
     return json.dumps(text, ensure_ascii=False)
 
 
 def recipe_yaml(target: str) -> str:
-    """Return a first recipe for a target: the shipped ``q8_q2_latency.yaml``. Raises
-    ConfigError.
-    """
-    return for_target(shipped.RECIPES / "q8_q2_latency.yaml", target)
+    """Return a first recipe for a target: ``q8_q2_latency.yaml``. Raises ConfigError."""
+    return for_target(package_data.RECIPES / "q8_q2_latency.yaml", target)
 
 
 def for_target(recipe: Path, target: str) -> str:
-    """Return the text of a recipe with another target, and all the rest as it was.
+    """Return the text of a recipe with another target, otherwise unchanged.
 
-    Raises ConfigError when it is written in a way that cannot be changed so.
+    Raises ConfigError if its style does not allow the change.
     """
     text = read_text(recipe)
     before = Document.parse(text, str(recipe)).value

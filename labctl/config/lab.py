@@ -1,6 +1,7 @@
 """``devices.yaml``: the boards of a lab, how they are reached, and the hosts that build for them.
 
-The folder with the file is the lab. It has no facts about boards: these are read from the board.
+The folder with the file is the lab. Facts about boards are not in the file, but read from the
+board.
 """
 
 import os
@@ -10,7 +11,7 @@ from functools import cache, reduce
 from itertools import combinations
 from operator import or_
 from pathlib import Path
-from typing import Annotated, Any, Self, get_args, get_type_hints
+from typing import Annotated, Any, Self
 
 from pydantic import (
     ConfigDict,
@@ -22,13 +23,12 @@ from pydantic import (
     model_validator,
 )
 
-from labctl.checked import LAB_ROOT, HostPath, SshAddress, Word, did_you_mean, listed, unknown
 from labctl.config.health import HealthChecks
 from labctl.config.power import Meter
 from labctl.config.quotas import Quota
 from labctl.config.switches import Switches
 from labctl.config.target import target_names
-from labctl.config.transport import TransportConfig
+from labctl.config.transport import TransportConfig, installed_transports, kind_of
 from labctl.config.types import (
     BoardPath,
     DatabaseUrl,
@@ -41,14 +41,17 @@ from labctl.config.types import (
 )
 from labctl.config.web import Web
 from labctl.config.webhooks import Webhook
-from labctl.config.yaml.document import StrictModel, load, refuse, refuse_all
+from labctl.config.yaml.document import Document, StrictModel, refuse, refuse_all
+from labctl.config.yaml.loader import Value
 from labctl.errors import ConfigError
+from labctl.suggestions import did_you_mean, listed, unknown
+from labctl.text_types import LAB_ROOT, HostPath, SshAddress, Word
 
 FILE_NAME = "devices.yaml"
 WORKDIR = "/data/local/tmp/labctl"
-#: Names a database instead of devices.yaml, so that no file contains its password.
+#: Environment variable that names the database, so that no file contains its password.
 DATABASE_VARIABLE = "LABCTL_DATABASE"
-#: PostgreSQL takes 63 characters; those of ``labctl_`` come before a lab's name.
+#: PostgreSQL takes 63 characters; ``labctl_`` comes before a lab's name.
 _LONGEST_SCHEMA = 56
 
 
@@ -64,7 +67,7 @@ class Limits(StrictModel):
 class Board(StrictModel):
     """One board."""
 
-    model_config = ConfigDict(arbitrary_types_allowed=True)  # transports belong to a floor above
+    model_config = ConfigDict(arbitrary_types_allowed=True)  # defined on a higher floor
 
     target: Name
     """Machine type of the board: a folder of toolchains/."""
@@ -77,8 +80,8 @@ class Board(StrictModel):
     """Words that select boards."""
     host: Name | None = None
     """Name of the lab host that the board is attached to: its `labctl worker` runs the board's
-    jobs. By default any host that reaches the board: a failed
-    contact from another is no attempt."""
+    jobs. By default any host that reaches the board: a failed contact from another host does not
+    count as an attempt."""
     limits: Limits = Limits()
     """Limits of what the board receives."""
     shares: tuple[Name, ...] = ()
@@ -88,8 +91,8 @@ class Board(StrictModel):
     switches: Switches = Switches()
     """Ways to bring the board back when it fails."""
     untrusted: bool = False
-    """True if recipes and programs that nobody vouches for may run on it, as those of a pull
-    request; its numbers never serve as a baseline."""
+    """True if unreviewed recipes and programs may run on it, for example from a pull request; its
+    numbers never serve as a baseline."""
     description: Line | None = None
     """Description for people: location of the board, special properties."""
 
@@ -97,13 +100,13 @@ class Board(StrictModel):
 
     @property
     def name(self) -> str:
-        """Its key in devices.yaml."""
+        """Name of the board: its key in devices.yaml."""
         return self._name
 
     @field_validator("workdir", mode="before")
     @classmethod
     def _workdir_in_the_lab(cls, workdir: object, info: ValidationInfo) -> object:
-        """Make a relative workdir absolute where this host's folders are the board's too."""
+        """Make a relative workdir absolute if the board uses this host's folders."""
         root = (info.context or {}).get(LAB_ROOT)
         transport = info.data.get("transport")
         on_this_host = transport is not None and transport.is_on_this_host
@@ -148,12 +151,12 @@ class BuildHost(StrictModel):
 
 
 class Lab(StrictModel):
-    """Everything in a devices.yaml."""
+    """Content of a devices.yaml."""
 
     lab: Name | None = None
     """Name of the lab in leases and reports; by default the name of its folder."""
     default_board: Name | None = None
-    """Board of commands that name none."""
+    """Board for commands that do not name a board."""
     database: DatabaseUrl | None = Field(default=None, repr=False)
     """URL of a PostgreSQL for the index and the lab's state, postgresql://USER@HOST/DATABASE; needs
     `lab`. The environment variable LABCTL_DATABASE wins. By default files in the lab's folder."""
@@ -162,8 +165,8 @@ class Lab(StrictModel):
     s3://BUCKET/PREFIX, or https://HOST/PATH. Keys come from the environment. By default each host
     keeps its own."""
     shared_limits: dict[Name, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
-    """Number of jobs that may use a thing at once that boards share, such as a USB bus or this
-    host's CPU, by a name that boards and plans of batches refer to."""
+    """Number of jobs that may use a shared thing at once, such as a USB bus or this host's CPU.
+    Boards and plans of batches refer to its name."""
     boards: dict[Name, Board]
     """The boards, by name."""
     build_hosts: dict[Name, BuildHost] = Field(default_factory=dict)
@@ -175,7 +178,7 @@ class Lab(StrictModel):
     health: HealthChecks = HealthChecks()
     """Health checks of the boards."""
     quotas: dict[Word, Quota] = Field(default_factory=dict)
-    """The most that one user may have of the boards, by the user's name; `default`: each other."""
+    """Limits on a user's use of the boards, by the user's name; `default`: every other user."""
 
     def model_post_init(self, _context: Any, /) -> None:
         """Give each board its name."""
@@ -205,9 +208,7 @@ class Lab(StrictModel):
         return self
 
     def _way_through(self, name: str) -> list[str]:
-        """Return the build hosts on the way to one, itself first; in a circle, one of them
-        twice.
-        """
+        """Return a build host and its jump hosts, in order; in a circle, one of them twice."""
         way: list[str] = []
         step: str | None = name
         while step is not None and step not in way:
@@ -219,7 +220,7 @@ class Lab(StrictModel):
     def _unknown_targets(self, info: ValidationInfo) -> Iterator[tuple[tuple[str, ...], str]]:
         root = (info.context or {}).get(LAB_ROOT)
         if root is None:
-            return  # targets of the lab's own are not known
+            return  # the lab's own targets are not known
         known = target_names(Path(root))
         for name, board in self.boards.items():
             if board.target not in known:
@@ -233,14 +234,14 @@ class Lab(StrictModel):
         return self
 
     def is_anywhere(self, name: str) -> bool:
-        """Return True for a board that may be at any of several hosts: only others name theirs."""
+        """Return True if a board may be at any host: other boards name a host, but it does not."""
         board = self.boards.get(name)
         return board is not None and not board.host and any(b.host for b in self.boards.values())
 
     def board(self, name: str | None = None) -> Board:
-        """Return the board of that name; without one, the default board or the only one.
+        """Return the board with this name; without a name, the default board or the only board.
 
-        Raises ConfigError with the nearest name, or with all of them.
+        Raises ConfigError with the nearest name, or with all names.
         """
         if name is None:
             name = self.default_board
@@ -264,11 +265,10 @@ class Lab(StrictModel):
 
 @cache
 def lab_model(transports: tuple[type[TransportConfig], ...]) -> type[Lab]:
-    """Return the model of a devices.yaml whose boards are reached by one of ``transports``."""
+    """Return the model of a devices.yaml whose boards are reached by these ``transports``."""
     kinds: dict[str, list[type[TransportConfig]]] = {}
     for transport in transports:
-        (kind,) = get_args(get_type_hints(transport)["kind"])
-        kinds.setdefault(kind, []).append(transport)
+        kinds.setdefault(kind_of(transport), []).append(transport)
     ways = [
         Annotated[_one_of(same), Field(discriminator="link")] if len(same) > 1 else same[0]
         for same in kinds.values()
@@ -308,10 +308,10 @@ class LabFile:
 
     @property
     def database(self) -> str | None:
-        """URL of its PostgreSQL, which may hold a password; None without one. Raises ConfigError.
+        """URL of its PostgreSQL (may hold a password), or None. Raises ConfigError.
 
-        Labs share a database by their names, so a folder's name does not count. A lab without a
-        devices.yaml uses its own files.
+        Labs in one database differ by their names, so a folder's name is not enough. A lab without
+        a devices.yaml uses its own files.
         """
         named = self.lab.lab is not None or self.path.is_file()
         url = (os.environ.get(DATABASE_VARIABLE) if named else None) or self.lab.database
@@ -331,18 +331,16 @@ class LabFile:
 
     @property
     def path(self) -> Path:
-        """Its devices.yaml."""
+        """Path of its devices.yaml."""
         return self.root / FILE_NAME
 
     def board(self, name: str | None = None) -> Board:
-        """As ``Lab.board``."""
+        """Return a board, as :meth:`Lab.board` does."""
         return self.lab.board(name)
 
 
 def find_lab_root(start: Path) -> Path | None:
-    """Return the nearest folder, from ``start`` upwards, that holds a devices.yaml; None without
-    one.
-    """
+    """Return the nearest folder from ``start`` upwards that has a devices.yaml, or None."""
     here = start.resolve()
     return next((d for d in (here, *here.parents) if (d / FILE_NAME).is_file()), None)
 
@@ -350,7 +348,8 @@ def find_lab_root(start: Path) -> Path | None:
 def find_lab(start: Path, transports: tuple[type[TransportConfig], ...]) -> LabFile:
     """Return the lab that contains ``start``; its boards are reached by ``transports``.
 
-    Raises ConfigError when there is none, or it is wrong.
+    A kind that is none of these may come from an installed package. Raises ConfigError when there
+    is no lab, or it is wrong.
     """
     root = find_lab_root(start)
     if root is None:
@@ -358,4 +357,18 @@ def find_lab(start: Path, transports: tuple[type[TransportConfig], ...]) -> LabF
             f"no {FILE_NAME} in {start.resolve()} or a folder above it",
             hint="write a first one: `labctl init`, or name the lab's folder: `labctl --lab DIR …`",
         )
-    return LabFile(root, load(root / FILE_NAME, lab_model(transports), context={LAB_ROOT: root}))
+    document = Document.read(root / FILE_NAME)
+    if others := _kinds(document.value) - {kind_of(one) for one in transports}:
+        transports = (*transports, *installed_transports(others))
+    return LabFile(root, document.validated(lab_model(transports), context={LAB_ROOT: root}))
+
+
+def _kinds(value: Value) -> set[str]:
+    """Return the kinds of transport that a devices.yaml names; it may be wrong in any way."""
+    found = set[str]()
+    boards = value.get("boards") if isinstance(value, dict) else None
+    for board in boards.values() if isinstance(boards, dict) else ():
+        way = board.get("transport") if isinstance(board, dict) else None
+        kind = way.get("kind") if isinstance(way, dict) else None
+        found |= {kind} if isinstance(kind, str) else set()
+    return found

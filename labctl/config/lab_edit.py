@@ -1,15 +1,17 @@
-"""Changes of a lab's devices.yaml by commands; comments and style stay as they are."""
+"""Changes of a lab's devices.yaml by commands; comments and style do not change."""
 
 from collections.abc import Callable, Mapping, Sequence
 
-from labctl.checked import LAB_ROOT, NAME_RULE, is_name, unknown
 from labctl.config.init_files import board_entry
 from labctl.config.lab import Lab, LabFile
 from labctl.config.yaml.document import Document
 from labctl.config.yaml.edit import CHANGED_TEXT, add_entry, change_file, remove_entry, remove_key
 from labctl.config.yaml.loader import read_yaml
 from labctl.errors import ConfigError
-from labctl.files import locked, state_dir
+from labctl.folders import state_dir
+from labctl.locks import locked
+from labctl.suggestions import unknown
+from labctl.text_types import LAB_ROOT, NAME_RULE, is_name
 
 _LOCK_SECONDS = 60.0
 _SECTION = "boards"
@@ -20,8 +22,8 @@ def add_board(
 ) -> None:
     """Add a board at the end of the boards; ``keys`` as :func:`board_entry` takes them.
 
-    ``place`` names the keys in problems. Raises ConfigError (bad name, name or place taken, unknown
-    target), HostError.
+    ``place`` names the keys in error messages. Raises ConfigError (bad name, name or place taken,
+    unknown target), HostError.
     """
     if not is_name(name):
         raise ConfigError(f"not a name for a board: {name!r}", hint=f"a name is {NAME_RULE}")
@@ -43,9 +45,9 @@ def add_board(
 
 
 def remove_boards(lab: LabFile, names: Sequence[str]) -> Lab:
-    """Remove boards; return what is left. The lab has no default board if it was removed.
+    """Remove boards; return the changed lab. If its default board is removed, it has none.
 
-    Raises ConfigError (no such board, a file that cannot be changed so), HostError.
+    Raises ConfigError (no such board, a file whose style does not allow the change), HostError.
     """
 
     def without_them(document: Document, now: Lab) -> Callable[[str], str]:
@@ -68,9 +70,9 @@ def remove_boards(lab: LabFile, names: Sequence[str]) -> Lab:
 
 
 def _change(lab: LabFile, override: Callable[[Document, Lab], Callable[[str], str]]) -> Lab:
-    """Change the file to match its document after ``override``; return that document.
+    """Change the file to match its document after ``override``; return the new document.
 
-    ``override`` gets the document and the lab in it, and returns the change of the text.
+    ``override`` gets the document and its lab, and returns the change of the text.
     """
 
     def read(document: Document) -> Lab:

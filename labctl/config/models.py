@@ -1,20 +1,22 @@
 """Sources of model files, in a recipe and in the lab's ``models.yaml``."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
-from labctl.checked import HostPath, Word, listed, unknown
 from labctl.config.types import Line, Name, Sha256
 from labctl.config.yaml.document import StrictModel, load, refuse, refuse_all
+from labctl.config.yaml.loader import Path as DocumentPath
+from labctl.suggestions import listed, unknown
+from labctl.text_types import HostPath, Word
 
 CATALOGUE_FILE = "models.yaml"
 
-#: What llama-quantize can make. Source: llama.cpp's ``tools/quantize/quantize.cpp``.
+#: Types that llama-quantize can make. Source: llama.cpp's ``tools/quantize/quantize.cpp``.
 QUANTIZATIONS = (
     "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0",
     "Q2_K", "Q2_K_S", "Q3_K_S", "Q3_K_M", "Q3_K_L", "Q4_K_S", "Q4_K_M", "Q5_K_S", "Q5_K_M", "Q6_K",
@@ -44,7 +46,7 @@ class PypiModel(StrictModel):
 
 
 def web_address(text: str) -> str:
-    """Return an address of https or http; raises ValueError for people."""
+    """Return an https or http address. Raises ValueError with a sentence for people."""
     parts = urlsplit(text)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("must be an address that begins with https:// or http://")
@@ -66,7 +68,7 @@ _REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9
 
 
 def is_repository(text: str) -> bool:
-    """Return True if hubs allow the name of a repository, OWNER/NAME."""
+    """Return True if hubs allow a repository name, OWNER/NAME."""
     return _REPOSITORY.fullmatch(text) is not None
 
 
@@ -101,7 +103,7 @@ class HubModel(StrictModel):
 
 
 class DerivedModel(StrictModel):
-    """A model made from another by llama-quantize, on this host."""
+    """A model that llama-quantize makes from another model, on this host."""
 
     source: str = Field(alias="from")
     """The key of the model that it is made from."""
@@ -123,7 +125,7 @@ KINDS = ("file", "url", "hub", "pypi", "derive", "lab")
 
 
 def one_of_kinds(kinds: tuple[str, ...]) -> ConfigDict:
-    """Let a schema take exactly one of these keys."""
+    """Make a schema accept exactly one of these keys."""
     return ConfigDict(json_schema_extra={"oneOf": [{"required": [kind]} for kind in kinds]})
 
 
@@ -183,7 +185,7 @@ class Catalogue(StrictModel):
 
 
 def ancestors(models: Mapping[str, ModelSource], name: str) -> list[str]:
-    """Return the models that a model is made from, nearest first."""
+    """Return the ancestors from which a model is made, nearest first."""
     found: list[str] = []
     while (source := models.get(name)) and source.derive and source.derive.source not in found:
         name = source.derive.source
@@ -191,7 +193,19 @@ def ancestors(models: Mapping[str, ModelSource], name: str) -> list[str]:
     return found
 
 
+def derive_problems(models: Mapping[str, ModelSource]) -> Iterator[tuple[DocumentPath, str]]:
+    """Yield the models of a recipe that are made from a missing one, or from themselves."""
+    for key, source in models.items():
+        if source.derive is None:
+            continue
+        path = ("models", key, "derive", "from")
+        if source.derive.source not in models:
+            yield path, unknown("model", source.derive.source, set(models) - {key})
+        elif key in ancestors(models, key):
+            yield path, "this model is made from itself"
+
+
 def load_catalogue(lab_root: Path) -> Catalogue:
-    """Return the lab's models; none without a models.yaml. Raises ConfigError."""
+    """Return the lab's models; empty without a models.yaml. Raises ConfigError."""
     path = lab_root / CATALOGUE_FILE
     return load(path, Catalogue) if path.is_file() else Catalogue()

@@ -15,11 +15,11 @@ from pydantic import (
     model_validator,
 )
 
-from labctl.checked import LAB_ROOT
 from labctl.config.types import Argument, Duration, Line
 from labctl.config.yaml.document import StrictModel
+from labctl.text_types import LAB_ROOT
 
-#: Units of a meter: watts or joules, and the factor to them.
+#: Units of a meter: watts or joules, and the conversion factor.
 WATTS = {"W": 1.0, "mW": 0.001}
 JOULES = {"J": 1.0, "Wh": 3600.0, "kWh": 3_600_000.0}
 Unit = Literal["W", "mW", "J", "Wh", "kWh"]
@@ -52,7 +52,7 @@ def _polling(seconds: float) -> float:
 
 _Polling = Annotated[Duration, AfterValidator(_polling)]
 
-#: Address of a device in this network, the host by number: no request goes anywhere else.
+#: Address of a device in this network, with an IP address as host, so no request leaves it.
 LocalAddress = Annotated[
     str,
     AfterValidator(_address),
@@ -91,7 +91,7 @@ class CommandMeter(_Meter):
 
     @property
     def folder(self) -> Path | None:
-        """Its working folder: the lab's, if known."""
+        """Working folder: the lab's folder, if known."""
         return self._folder
 
     @property
@@ -101,12 +101,12 @@ class CommandMeter(_Meter):
 
 
 class HttpMeter(_Meter):
-    """A device that answers over http with JSON, a smart plug for instance."""
+    """A device that answers over http with JSON, for example a smart plug."""
 
     kind: Literal["http"]
     """Kind of the meter."""
     address: LocalAddress
-    """Address of the GET request, in this network, the host by number. Proxies are not used,
+    """Address of the GET request; its host is an IP address in this network. Proxies are not used,
     redirections not followed."""
     field: Line
     """Path of the number in the JSON of its answer: `apower`, `StatusSNS.ENERGY.Power`,

@@ -1,33 +1,33 @@
 """Numbers and JSON values that programs and devices print."""
 
 import re
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, Field, GetCoreSchemaHandler, JsonValue, ValidationError
 from pydantic_core import CoreSchema, from_json
 
-#: A printed number. Without a bound, 1e999999999 would be one of a billion digits.
+#: A printed number, bounded: 1e999999999 would have a billion digits.
 NUMBER = re.compile(r"[+-]?([0-9]{1,30}(\.[0-9]{0,30})?|\.[0-9]{1,30})([eE][+-]?[0-9]{1,2})?")
 
-#: No answer of a board, a server or a program has more. As Python's objects it takes 25 times that.
+#: Most bytes of JSON in an answer of a board, server or program; as Python objects 25 times more.
 MOST_JSON_BYTES = 16 << 20
-#: What may be a number that no database, no float and no record takes.
+#: Text that may be a number which does not fit into a database, a float or a record.
 _ODD_NUMBER = re.compile(rb"[0-9]{19}|(?:^|[\[:,\s])-?[0-9][0-9.]*[eE]\+?[0-9]|NaN|Infinity")
 _BEYOND = 1 << 63
 
 
 def read_json(text: str | bytes, *, most_bytes: int = MOST_JSON_BYTES) -> Any:
-    """Return a JSON value of a stranger: of bounded size and depth, in whole Unicode characters,
-    with finite numbers below 2**63.
+    """Return an untrusted JSON value, of bounded size and depth.
 
-    Raises ValueError for everything else; never RecursionError, OverflowError or MemoryError.
+    Its text consists of whole Unicode characters, its numbers are finite and below 2**63. Raises
+    ValueError for everything else; never RecursionError, OverflowError or MemoryError.
     """
     check_json(text, most_bytes=most_bytes)
     return from_json(text, allow_inf_nan=False)
 
 
 def check_json(text: str | bytes, *, most_bytes: int = MOST_JSON_BYTES) -> None:
-    """Raise ValueError for what :func:`read_json` refuses; a pydantic model would take some."""
+    """Raise ValueError for JSON that :func:`read_json` refuses; pydantic accepts some of it."""
     raw = text.encode() if isinstance(text, str) else text
     if len(raw) > most_bytes:
         raise ValueError(f"{len(raw):,} bytes of JSON; the most is {most_bytes:,}")
@@ -43,7 +43,7 @@ def _check_numbers(value: JsonValue) -> None:
         raise ValueError("a number of more than 64 bits")
 
 
-#: A time that a program or server prints. Ten years: more is no time, and no whole number in ns.
+#: A time that a program or server prints; at most ten years, which fit into ns.
 Milliseconds = Annotated[float, Field(ge=0, le=3.2e11)]
 
 
@@ -60,32 +60,42 @@ def _fail_fast(schema: Any) -> None:
 
 
 class FailFastModel(BaseModel):
-    """A model of what strangers made: the first wrong item of a list is the last that is looked at.
+    """A model of untrusted data: validation of a list stops at its first wrong item.
 
-    Otherwise a list of a million wrong items costs 20 s and a gigabyte, for their errors.
+    Otherwise the errors of a million wrong items would take 20 s and a gigabyte.
     """
 
     @classmethod
     def __get_pydantic_core_schema__(
         cls, source: Any, handler: GetCoreSchemaHandler, /
     ) -> CoreSchema:
-        """Make the schema as pydantic does, with lists that end at the first error."""
+        """Make the schema as pydantic does, but with lists that stop at the first error."""
         schema = handler(source)
         _fail_fast(schema)
         return schema
 
     @classmethod
-    def of_json(cls, raw: str | bytes, *, most_bytes: int = MOST_JSON_BYTES) -> Self:
-        """Return the model in a stranger's JSON. Raises ValueError, as :func:`read_json` does."""
+    def of_json(
+        cls,
+        raw: str | bytes,
+        *,
+        most_bytes: int = MOST_JSON_BYTES,
+        extra: Literal["ignore"] | None = None,
+    ) -> Self:
+        """Read the model from untrusted JSON. Raises ValueError, as :func:`read_json` does.
+
+        ``extra`` replaces the model's setting for unknown fields.
+        """
         if len(raw) > most_bytes:
             raise ValueError(f"{len(raw):,} bytes of JSON; the most is {most_bytes:,}")
-        found = cls.model_validate_json(raw)  # names the field of an odd number
+        # Here to name the field of an odd number.
+        found = cls.model_validate_json(raw, extra=extra)
         check_json(raw, most_bytes=most_bytes)
         return found
 
 
 def first_problem(error: ValueError) -> str:
-    """Return the place and the first problem of what is not a model's JSON."""
+    """Return the first problem of JSON that does not fit the model, with its place."""
     if not isinstance(error, ValidationError):
         return f"JSON: {error}"
     problem = error.errors(include_url=False, include_input=False)[0]
@@ -94,7 +104,7 @@ def first_problem(error: ValueError) -> str:
 
 
 def text_at(document: JsonValue, path: str) -> str | None:
-    """Return the number or text at a path such as ``runs.0.ns``; None if there is none."""
+    """Return the number or text at a path such as ``runs.0.ns``, or None."""
     for step in path.split("."):
         if isinstance(document, dict):
             document = document.get(step)

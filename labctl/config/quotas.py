@@ -6,14 +6,14 @@ from pydantic import Field
 
 from labctl.config.yaml.document import StrictModel
 
-#: Stands for each user that is not named.
+#: Name for every user without a quota of their own.
 EACH = "default"
 
 
 class Quota(StrictModel):
-    """The most that one user may have of the lab."""
+    """Limits for one user of the lab."""
 
     boards: Annotated[int, Field(ge=1)] | None = None
-    """Boards at once, in use, held or reserved; by default all."""
+    """Most boards in use, held or reserved at the same time; by default all."""
     hours: Annotated[float, Field(gt=0)] | None = None
-    """Hours of use in the last 24 hours, summed over the boards; by default all."""
+    """Most hours of use in the last 24 hours, summed over the boards; by default no limit."""

@@ -1,7 +1,6 @@
-"""``recipes/*.yaml``: the measurement, its models, its repeats and its maximum time.
+"""``recipes/*.yaml``: a measurement with its models, repeats and maximum time.
 
-The keys of ``engine`` and the parameters are the engine's own: it checks them. Everything else is
-checked here.
+The engine checks its own keys (``engine``) and parameters. Everything else is checked here.
 """
 
 import math
@@ -19,9 +18,8 @@ from pydantic import (
     model_validator,
 )
 
-from labctl import shipped
-from labctl.checked import HostPath, Word, did_you_mean, listed, unknown
-from labctl.config.models import ModelSource, ancestors
+from labctl import package_data
+from labctl.config.models import ModelSource, ancestors, derive_problems
 from labctl.config.recipe_parts import (
     MOST_VARIANTS,
     Conditions,
@@ -29,30 +27,30 @@ from labctl.config.recipe_parts import (
     Scheduling,
     Variant,
     WrittenRecipe,
-    check_kind,
+    check_bounds,
     expand,
 )
-from labctl.config.set_values import apply_settings
 from labctl.config.types import Duration, Interval, Line, Name, RunTime, Share
 from labctl.config.yaml.document import (
     Document,
     StrictModel,
     read_text,
     refuse,
-    refuse_all,
 )
 from labctl.config.yaml.loader import Path as DocumentPath
 from labctl.errors import ConfigError
 from labctl.files import host_reads
+from labctl.suggestions import did_you_mean, listed, unknown
+from labctl.text_types import HostPath, Word
 
-#: The matrix's axis that varies the model instead of a parameter.
+#: Axis of the matrix that varies the model instead of a parameter.
 MODEL_AXIS = "model"
 
-#: Check by another package: problems as (path in the recipe, sentence).
+#: Check by another package; gives problems as (path in the recipe, sentence).
 Check = Callable[["Recipe"], Iterable[tuple[DocumentPath, str]]]
-#: Reads the keys of `engine` as the engine's own model, or raises the error of ``refuse``.
+#: Reads the keys of `engine` into the engine's own model, or raises the error of ``refuse``.
 EngineCheck = Callable[["EngineChoice"], "EngineChoice"]
-#: The key of a validation's context that holds it.
+#: Key of the validation context that holds this function.
 _ENGINE_CHECK = "engine_check"
 
 
@@ -74,7 +72,7 @@ def _distinct(values: tuple[Scalar, ...]) -> tuple[Scalar, ...]:
 
 
 class EngineChoice(StrictModel):
-    """The program that runs the model. What other keys there are, the engine says."""
+    """The program that runs the model. Each engine defines further keys."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -115,8 +113,8 @@ class Precision(StrictModel):
     confidence_interval: Annotated[float, Field(gt=0, lt=1)]
     """Half of the interval's width over the mean: 0.02 is plus or minus 2 %."""
     level: Annotated[float, Field(ge=0.5, lt=1)] = 0.95
-    """Confidence level of Student's interval over the repeats, widened because it also ends
-    them."""
+    """Confidence level of Student's interval over the repeats; widened because the interval also
+    ends the repeats."""
     max_repeats: int = Field(default=30, ge=3, le=1000)
     """Largest number of repeats of a variant; the smallest is `repeats` (at least 4), unless this
     is less."""
@@ -136,7 +134,7 @@ class Gate(StrictModel):
     """Largest allowed value."""
     against: Line | None = None
     """Instead of min and max: a baseline, or `last-good` for the newest runs of this recipe on this
-    board that passed. The gate is missed by what is slower."""
+    board that passed. A slower result misses the gate."""
     tolerance: Share | None = None
     """With `against`: loss of speed that is allowed; by default `practical` of `comparison`."""
     where: dict[str, Scalar] = Field(default_factory=dict)
@@ -149,10 +147,8 @@ class Gate(StrictModel):
             raise refuse("tolerance goes with against: name a baseline, or last-good", "tolerance")
         if self.against is not None and bounds:
             raise refuse(f"against and {bounds[0]} are two gates; write both", bounds[0])
-        if self.against is None and not bounds:
-            raise refuse("a gate needs min, max or both, or against")
-        if self.min is not None and self.max is not None and self.min > self.max:
-            raise refuse(f"min {self.min:g} is above max {self.max:g}", "min")
+        if self.against is None:
+            check_bounds(self.min, self.max)
         return self
 
 
@@ -175,10 +171,6 @@ class Recipe(WrittenRecipe):
 
     kind = "timing"
 
-    name: Name
-    """Name of its runs."""
-    description: Line | None = None
-    """Description for people."""
     target: Name
     """Machine type of the boards: a folder of toolchains/."""
     engine: Annotated[SerializeAsAny[EngineChoice], AfterValidator(_by_its_engine)]
@@ -215,7 +207,7 @@ class Recipe(WrittenRecipe):
     """CPUs and priority of the program."""
     sampling_interval: Interval | None = None
     """Interval at which the agent samples temperatures, frequencies, CPU time, memory and storage;
-    `none`: no samples, and none of the results that need them. By default 1s."""
+    `none`: no samples, and no results that need samples. By default 1s."""
     max_time: RunTime
     """Longest time of the run. Where the predicted time exceeds it, first warm-ups are left out,
     then repeats, then tokens down to `min_tokens`; a run that still does not fit is refused."""
@@ -235,40 +227,24 @@ class Recipe(WrittenRecipe):
     """Published figures to show beside the results, by their names in references.yaml; they are
     quoted, and no statistic uses them."""
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        problems = [
-            *self._prompt_problems(),
-            *self._dangling_models(),
-            *self._matrix_problems(),
-            *self._gate_problems(),
-        ]
-        if problems:
-            raise refuse_all(problems)
-        return self
+    def problems(self) -> Iterable[tuple[DocumentPath, str]]:
+        """Yield the keys that contradict other ones, each with a sentence."""
+        yield from self._prompt_problems()
+        yield from derive_problems(self.models)
+        yield from self._matrix_problems()
+        yield from self._gate_problems()
 
     def _prompt_problems(self) -> Iterable[tuple[DocumentPath, str]]:
         if self.prompt is not None and self.prompt_file is not None:
             yield ("prompt_file",), "prompt is given too; keep one of them"
-
-    def _dangling_models(self) -> Iterable[tuple[DocumentPath, str]]:
-        for key, source in self.models.items():
-            if source.derive is None:
-                continue
-            path = ("models", key, "derive", "from")
-            base = source.derive.source
-            if base not in self.models:
-                yield path, unknown("model", base, set(self.models) - {key})
-            elif key in self.ancestors(key):
-                yield path, "this model is made from itself"
-        if self.model is not None and self.model not in self.models:
-            yield ("model",), unknown("model", self.model, self.models)
 
     def ancestors(self, key: str) -> list[str]:
         """Return the models that a model is made from, nearest first."""
         return ancestors(self.models, key)
 
     def _matrix_problems(self) -> Iterable[tuple[DocumentPath, str]]:
+        if self.model is not None and self.model not in self.models:
+            yield ("model",), unknown("model", self.model, self.models)
         for index, key in enumerate(self.matrix.get(MODEL_AXIS, ())):
             if key not in self.models:
                 yield ("matrix", MODEL_AXIS, index), unknown("model", str(key), self.models)
@@ -297,13 +273,13 @@ class Recipe(WrittenRecipe):
                     yield path, unknown("model", str(value), self.models)
 
     def measured_models(self) -> list[str]:
-        """Return the keys of the measured models, in order."""
+        """Return the keys of the measured models in order."""
         if MODEL_AXIS in self.matrix:
             return [str(key) for key in self.matrix[MODEL_AXIS]]
         return [self.model] if self.model else list(self.models)[:1]
 
     def variants(self) -> list[Variant]:
-        """All combinations of the matrix, models slowest."""
+        """All combinations of the matrix; the model varies slowest."""
         axes = {axis: values for axis, values in self.matrix.items() if axis != MODEL_AXIS}
         return expand(self.measured_models(), self.parameters, axes)
 
@@ -334,23 +310,22 @@ def load_recipe(
     Args:
         source: the file, or its document, which the overrides change.
         set_values: as ``labctl run --set`` takes them; see ``set_values.apply_settings``.
-        engine_check: reads the keys of ``engine``; without it, only those of all engines are.
+        engine_check: reads the keys of ``engine``; without it, only keys common to all engines are
+            read.
         check: further checks of a recipe whose keys are valid.
 
     Raises ConfigError with a line for each problem.
     """
-    recipe_file = source if isinstance(source, Document) else Document.read(source)
-    check_kind(recipe_file, "timing")
-    apply_settings(recipe_file, set_values, known=Recipe.model_fields)
-    recipe = recipe_file.validated(Recipe, context={_ENGINE_CHECK: engine_check})
-    problems = [*_limits(recipe.comparison), *(check(recipe) if check else ())]
-    if problems:
-        raise recipe_file.refusal(problems)
-    return recipe.written_in(recipe_file)
+    return Recipe.read(
+        source,
+        set_values,
+        context={_ENGINE_CHECK: engine_check},
+        check=lambda recipe: [*_limits(recipe.comparison), *(check(recipe) if check else ())],
+    )
 
 
 def _limits(limits: ComparisonLimits) -> Iterable[tuple[DocumentPath, str]]:
-    """Yield the problems of explicit limits; older records may have wrong ones."""
+    """Yield the problems of explicit limits; older records may have wrong limits."""
     same, practical = (f"{100 * share:.3g} %" for share in (limits.same_within, limits.practical))
     if limits.practical > limits.same_within:
         problem = f"{practical} is above same_within, {same}: what lies between would be neither"
@@ -358,8 +333,8 @@ def _limits(limits: ComparisonLimits) -> Iterable[tuple[DocumentPath, str]]:
 
 
 def known_recipes(root: Path | None) -> dict[str, Path]:
-    """Find recipes that have a name: the lab's own before those that are shipped."""
-    folders = [*([root / "recipes"] if root else []), shipped.RECIPES]
+    """Find recipes by name: the lab's own before shipped recipes."""
+    folders = [*([root / "recipes"] if root else []), package_data.RECIPES]
     return {path.stem: path for folder in reversed(folders) for path in folder.glob("*.yaml")}
 
 

@@ -1,34 +1,44 @@
-"""Parts of recipes: the document that one was read from, its conditions and scheduling, its matrix.
+"""Parts of recipes: the source document, conditions, scheduling and the matrix.
 
-``conditions`` is the state that a board must be in while it is measured; ``scheduling`` says which
-CPUs a program gets, and with what priority. The combinations of the matrix are its variants.
+``conditions``: required state of a board during a measurement. ``scheduling``: CPUs and priority of
+the program. The combinations of the matrix are the variants.
 """
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Protocol, Self, TypeAlias
 
-from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 
-from labctl.checked import Word
-from labctl.config.types import Duration, Size
-from labctl.config.yaml.document import Document, StrictModel
+from labctl.config.set_values import apply_settings
+from labctl.config.types import Duration, Line, Name, Size
+from labctl.config.yaml.document import Document, StrictModel, refuse, refuse_all
 from labctl.config.yaml.loader import Path as DocumentPath
 from labctl.config.yaml.messages import path_text
 from labctl.errors import ConfigError
+from labctl.text_types import Word
 from labctl.units import ranges
 
 
 @dataclass
 class _Origin:
-    """File and folder of a recipe; two recipes that differ only in them are equal."""
+    """File and folder of a recipe; recipes that differ only in these are equal."""
 
     document: Document | None = field(default=None, compare=False)
 
 
-#: What a recipe does: it measures times, asks questions, or loads a server.
+#: Purpose of a recipe: it measures times, asks questions, or loads a server.
 Kind = Literal["timing", "evaluation", "load-test"]
 #: Kind -> its noun, for people.
 A_KIND: Mapping[Kind, str] = {
@@ -38,43 +48,102 @@ A_KIND: Mapping[Kind, str] = {
 }
 
 
+class _RunRecord(Protocol):
+    """Record of a run of any kind."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def labctl_version(self) -> str: ...
+    @property
+    def recipe_resolved(self) -> Mapping[str, Any]: ...
+
+
 class WrittenRecipe(StrictModel):
-    """A recipe of any kind, with the document that it was read from."""
+    """A recipe of any kind, with its source document."""
 
     kind: ClassVar[Kind]
 
+    name: Name
+    """Name of its runs."""
+    description: Line | None = None
+    """Description for people."""
+
     _origin: _Origin = PrivateAttr(default_factory=_Origin)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if problems := list(self.problems()):
+            raise refuse_all(problems)
+        return self
+
+    def problems(self) -> Iterable[tuple[DocumentPath, str]]:
+        """Yield the keys that contradict other ones, each with a sentence."""
+        raise NotImplementedError
+
+    @classmethod
+    def read(
+        cls,
+        source: Path | Document,
+        set_values: Sequence[str] = (),
+        *,
+        context: dict[str, Any] | None = None,
+        check: Callable[[Self], Iterable[tuple[DocumentPath, str]]] = lambda _: (),
+    ) -> Self:
+        """Read the recipe in a file or a document, with ``key=value`` overrides applied.
+
+        ``context`` is that of the validation; ``check`` yields what else is wrong with a recipe
+        whose keys are valid. Raises ConfigError with a line for each problem.
+        """
+        document = source if isinstance(source, Document) else Document.read(source)
+        check_kind(document, cls.kind)
+        apply_settings(document, set_values, known=cls.model_fields)
+        recipe = document.validated(cls, context=context)
+        if problems := list(check(recipe)):
+            raise document.refusal(problems)
+        return recipe.written_in(document)
+
+    @classmethod
+    def of_run(cls, record: _RunRecord) -> Self:
+        """Return the recipe of a run. Raises ConfigError if this labctl cannot read it."""
+        try:
+            return cls.model_validate(record.recipe_resolved)
+        except ValidationError as error:
+            raise ConfigError(
+                f"this labctl cannot read the recipe of run {record.id}",
+                hint=f"use the labctl that wrote it: {record.labctl_version}",
+            ) from error
 
     @property
     def as_written(self) -> str | None:
-        """Text of its file, without the changes of ``settings``; None if it has no file."""
+        """Text of its file without the changes in ``settings``; None if it has no file."""
         return (self._origin.document.text if self._origin.document else None) or None
 
     @property
     def settings(self) -> tuple[str, ...]:
-        """Changes to what was written, by the command line, as ``--set KEY=VALUE``."""
+        """Changes of the recipe on the command line, as ``--set KEY=VALUE``."""
         document = self._origin.document if self.as_written else None
         return tuple(dict.fromkeys(document.overridden.values())) if document else ()
 
     def resolved(self) -> dict[str, Any]:
-        """Return the recipe as it is run, defaults included, as JSON; the model reads it back."""
+        """Return the recipe as it is run, with defaults, as JSON that the model can read."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
     def refusal(self, path: DocumentPath, problem: str) -> ConfigError:
-        """Return the error for a key that cannot be served, with its line if there is a file."""
+        """Return the error for a key that cannot be satisfied, with its line if there is a file."""
         document = self._origin.document
         if document is None:
             return ConfigError(f"{path_text(path)}: {problem}")
         return document.refusal([(path, problem)])
 
     def written_in(self, document: Document) -> Self:
-        """Keep the document that the recipe was read from; return the recipe."""
+        """Remember the source document of the recipe; return the recipe."""
         self._origin.document = document
         return self
 
 
 def recipe_kind(document: Document, default: Kind = "timing") -> Kind:
-    """Return the kind of a recipe; ``default`` for one that lacks the keys of all kinds."""
+    """Return the kind of a recipe; ``default`` if it lacks the keys of all kinds."""
     keys = {*document.value} if isinstance(document.value, dict) else set[str]()
     if "engine" in keys:
         return "timing"
@@ -92,6 +161,14 @@ def check_kind(document: Document, wanted: Kind) -> None:
         )
 
 
+def check_bounds(low: float | None, high: float | None) -> None:
+    """Refuse a gate without bounds, or whose ``min`` is above its ``max``."""
+    if low is None and high is None:
+        raise refuse("a gate needs min, max or both")
+    if low is not None and high is not None and low > high:
+        raise refuse(f"min {low:g} is above max {high:g}", "min")
+
+
 #: The value of an engine's parameter.
 Scalar: TypeAlias = bool | int | float | str
 
@@ -104,9 +181,9 @@ class Variant:
     """One combination.
 
     Args:
-        slug: unique among the recipe's variants, also where case is ignored; a file name of
-            ``a-z``, ``0-9``, ``.``, ``_`` and ``-``.
-        model_key: the recipe's model.
+        slug: unique among the recipe's variants, even if case is ignored; a file name of ``a-z``,
+            ``0-9``, ``.``, ``_`` and ``-``.
+        model_key: key of the model in the recipe.
         parameters: the engine's parameters, fixed and from the matrix.
     """
 
@@ -120,7 +197,7 @@ def expand(
     parameters: Mapping[str, Scalar],
     axes: Mapping[str, Sequence[Scalar]],
 ) -> list[Variant]:
-    """All combinations, the last axis varying fastest, models slowest."""
+    """Return all combinations; the last axis varies fastest, the model slowest."""
     taken: set[str] = set()
     variants = []
     for model in model_keys:
@@ -138,18 +215,16 @@ def _word(value: Scalar) -> str:
 
 
 def _candidates(text: str) -> Iterator[str]:
-    """Yield the text as a file name, then with numbers, since different texts can give the same
-    name.
-    """
+    """Yield the text as a file name, then with numbers: different texts may give equal names."""
     slug = re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip("-.")[:_LONGEST_SLUG] or "variant"
     yield slug
     for number in itertools.count(2):
         yield f"{slug}-{number}"
 
 
-#: Default time that each trial waits for a board to be ready.
+#: Default of the longest wait of a trial for a ready board.
 DEFAULT_MAX_WAIT_SECONDS = 600.0
-#: Without these programs nothing could restore the board.
+#: Programs without which nothing could restore the board.
 _NEEDED = ("hdcd", "init")
 
 
@@ -160,7 +235,7 @@ def _not_needed(name: str) -> str:
 
 
 class Conditions(StrictModel):
-    """Required state of a board; everything that is changed is put back at the end."""
+    """Required state of a board; all changes are undone at the end."""
 
     strict: bool = False
     """Refuse to run when a condition cannot be met; by default that is recorded and shown."""
@@ -176,8 +251,8 @@ class Conditions(StrictModel):
     """Programs to stop (SIGSTOP) during the measurement, by name; they continue afterwards
     (SIGCONT)."""
     max_start_temperature: Annotated[float, Field(ge=0, le=150)] | None = None
-    """Highest temperature of any thermal zone when a trial starts, in degrees Celsius. A zone whose
-    value is not trusted is named, and the condition is not known to be met."""
+    """Highest temperature of any thermal zone when a trial starts, in degrees Celsius. If the value
+    of a zone is not trusted, the zone is named, and the condition counts as unknown."""
     max_load: Annotated[float, Field(gt=0, le=1024)] | None = None
     """Number of CPUs that other programs may keep busy when a trial starts, 0.1 for instance."""
     min_free_memory: Size | None = None
@@ -190,7 +265,7 @@ class Conditions(StrictModel):
 
     @property
     def changes(self) -> bool:
-        """True if something is changed that has to be put back."""
+        """True if something on the board is changed and must be restored."""
         return bool(self.governor or self.frequency_mhz or self.stop_processes or self.screen_off)
 
     @property
@@ -202,7 +277,7 @@ class Conditions(StrictModel):
 
 _PART = re.compile(r"([0-9]{1,4})(?:-([0-9]{1,4}))?")
 _PATTERN = r"^[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*$"
-#: As many as the agent can name.
+#: Number of CPUs that the agent can address.
 _MOST_CPUS = 1024
 
 
@@ -222,7 +297,7 @@ def _one_number(value: Any) -> Any:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-#: CPUs by number, as kernels write them; kept in that form.
+#: CPU numbers as kernels write them; kept in that form.
 CpuList = Annotated[
     str,
     BeforeValidator(_one_number),

@@ -9,14 +9,14 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from labctl import shipped
+from labctl import package_data
 from labctl.config.models import web_address
 from labctl.config.types import Line, Name
 from labctl.config.yaml.document import StrictModel, load, refuse
 
 REFERENCES_FILE = "references.yaml"
 
-#: The last one is the share of right answers, in percent.
+#: The last unit is for the share of right answers.
 Unit = Literal["s/token", "ms/token", "tokens/s", "% accuracy"]
 
 
@@ -54,12 +54,12 @@ class Reference(StrictModel):
 
     @property
     def is_accuracy(self) -> bool:
-        """True if it is a share of right answers; False: a time or a rate."""
+        """True for a share of right answers; False for a time or a rate."""
         return self.unit == "% accuracy"
 
     @property
     def token_ns(self) -> int | None:
-        """The figure as time of a token, in ns; None for an accuracy."""
+        """The figure as time per token in ns; None for an accuracy."""
         if self.is_accuracy:
             return None
         seconds = {"s/token": self.value, "ms/token": self.value / 1000}
@@ -67,20 +67,20 @@ class Reference(StrictModel):
 
 
 class References(StrictModel):
-    """Everything in a references.yaml."""
+    """Content of a references.yaml."""
 
     references: dict[Name, Reference] = Field(default_factory=dict)
     """The figures, by name."""
 
 
 def known_references(lab_root: Path | None) -> Mapping[str, Reference]:
-    """Return all references by name: a lab's own before those that come with labctl.
+    """Return all references by name; a lab's own win over shipped ones.
 
     Raises ConfigError with a line for each problem of a file.
     """
     found: dict[str, Reference] = {}
     own = [] if lab_root is None else [lab_root / REFERENCES_FILE]
-    for path in (shipped.REFERENCES, *own):
+    for path in (package_data.REFERENCES, *own):
         if path.is_file():
             found |= load(path, References).references
     return found

@@ -1,4 +1,4 @@
-"""JSON Schemas of what the user writes, for editors that complete and check."""
+"""JSON Schemas of the user's files, for editors that complete and check."""
 
 import ast
 import inspect
@@ -40,10 +40,10 @@ _TITLES: dict[Kind, str] = {
 def json_schema(kind: Kind, model: type[BaseModel] | None = None) -> dict[str, Any]:
     """Return the schema (draft 2020-12) of a kind of document.
 
-    It accepts what labctl accepts. Rules between keys (a model that another key names) and an
-    engine's own parameters are beyond it. ``model`` stands in for the document's own: one that
-    knows more, such as the keys of all engines. Recipes of evaluations and load tests, and plans of
-    nights and batches, are known above this floor: theirs has to be given.
+    It accepts what labctl accepts. It does not check rules between keys (a model that another key
+    names) and an engine's own parameters. ``model`` replaces the document's model by one that knows
+    more, such as the keys of all engines. Recipes of evaluations and load tests, and plans of
+    nights and batches, are defined on a higher floor: their ``model`` is required.
     """
     schema = described(model or document_model(kind))
     _close(schema)
@@ -51,15 +51,15 @@ def json_schema(kind: Kind, model: type[BaseModel] | None = None) -> dict[str, A
 
 
 def described(model: type[BaseModel]) -> dict[str, Any]:
-    """Return the schema of a model, its keys described by the docstrings of its attributes."""
+    """Return the schema of a model; docstrings of attributes describe its keys."""
     return model.model_json_schema(schema_generator=_Described, mode="validation")
 
 
 class _Described(GenerateJsonSchema):
     """Describe each key with the docstring of its attribute.
 
-    pydantic's ``use_attribute_docstrings`` reads the source of every model at import: half the
-    start-up time of commands that read a lab and print no schema.
+    pydantic's ``use_attribute_docstrings`` would read the source of every model at import: half of
+    the start-up time of commands that read a lab but print no schema.
     """
 
     def model_schema(self, schema: ModelSchema) -> JsonSchemaValue:
@@ -75,7 +75,7 @@ def _attribute_docstrings(model: type[BaseModel]) -> dict[str, str]:
     """Return the string literal below each field of a model, by the field's name."""
     found: dict[str, str] = {}
     for one in reversed(model.__mro__[: model.__mro__.index(BaseModel)]):
-        source = _classes(one.__module__).get(one.__name__)  # None if made by create_model
+        source = _classes(one.__module__).get(one.__name__)  # None for a model of create_model
         for field, text in pairwise(source.body if source else ()):
             match field, text:
                 case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(
@@ -89,14 +89,14 @@ def _attribute_docstrings(model: type[BaseModel]) -> dict[str, str]:
 def _classes(module: str) -> dict[str, ast.ClassDef]:
     try:
         tree = ast.parse(inspect.getsource(sys.modules[module]))
-    except OSError:  # an engine's package may be without its source
+    except OSError:  # the source of an engine's package may be missing
         return {}
     return {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
 
 
 def document_model(kind: Kind) -> type[BaseModel]:
-    """Return the model that reads such a document."""
-    # Each is imported when it is asked for: a command needs one.
+    """Return the model for this kind of document."""
+    # Import on demand: a command needs only one of them.
     if kind == "recipe":
         from labctl.config.recipe import Recipe
 
@@ -121,7 +121,7 @@ def document_model(kind: Kind) -> type[BaseModel]:
 
 
 def _close(schema: Any) -> None:
-    """Refuse names that do not fit, which pydantic leaves open; drop the noise of titles."""
+    """Refuse invalid names, which pydantic's schema allows; drop the needless titles."""
     if isinstance(schema, list):
         for member in schema:
             _close(member)

@@ -1,4 +1,4 @@
-"""Secrets that devices.yaml names and never holds: an environment variable, or a private file."""
+"""Secrets that devices.yaml names but never contains: environment variables or private files."""
 
 import os
 import re
@@ -23,8 +23,8 @@ def _secret(text: object) -> str:
     return text
 
 
-#: Where a secret is: ``env:VARIABLE``, or ``file:PATH`` below the lab's folder. Checked before
-#: anything else, whose message could show a secret that is a number.
+#: Place of a secret: ``env:VARIABLE``, or ``file:PATH`` below the lab's folder. Checked first,
+#: since the message of another check could show a secret that is a number.
 SecretPlace = Annotated[
     str,
     BeforeValidator(_secret),
@@ -39,9 +39,9 @@ SecretPlace = Annotated[
 
 
 def read_secret(place: str, root: Path) -> str:
-    """Return the secret at a place, without the blanks around it; ``root`` is the lab's folder.
+    """Return the secret at a place, without blanks around it; ``root`` is the lab's folder.
 
-    Raises ConfigError where there is none, or where others may read the file; HostError.
+    Raises ConfigError if there is no secret, or if other users may read the file; HostError.
     """
     kind, _, name = place.partition(":")
     if kind == "env":

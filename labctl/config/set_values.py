@@ -1,24 +1,24 @@
 """Change a recipe from the command line: ``--set KEY=VALUE``.
 
 A key is a dotted path (``parameters.tokens``, ``repeats``, ``models.q8_0.file``), or the short name
-of something in ``matrix`` or ``parameters`` that the recipe already has (``tokens``). A value reads
-as in the file: a plain word, a quoted text, a list in brackets or a mapping in braces; other text
-that is more than a word needs no quotes; nothing after ``=`` unsets the key.
+of something in ``matrix`` or ``parameters`` that the recipe already has (``tokens``). A value is
+written as in the file: a plain word, a quoted text, a list in brackets or a mapping in braces.
+Other text of several words needs no quotes. An empty value unsets the key.
 """
 
 from collections.abc import Collection, Iterable
 
-from labctl.checked import did_you_mean
 from labctl.config.yaml.document import Document
 from labctl.config.yaml.loader import NotYaml, Path, Value, is_unicode, plain_value, read_yaml
 from labctl.config.yaml.messages import shown
 from labctl.errors import ConfigError
+from labctl.suggestions import did_you_mean
 
 _HINT = "for example --set tokens=8, --set parameters.threads=4 or --set 'matrix.threads=[1, 2]'"
 
 
 def apply_settings(document: Document, settings: Iterable[str], *, known: Collection[str]) -> None:
-    """Change a recipe's document; ``known`` are a recipe's own keys. Raises ConfigError."""
+    """Change a recipe's document; ``known``: keys that recipes have. Raises ConfigError."""
     for setting in settings:
         key, equals, text = setting.partition("=")
         readable = setting.isprintable() and len(setting) <= 100
@@ -46,7 +46,7 @@ def _path(document: Document, key: str, origin: str, known: Collection[str]) -> 
         for place in ("matrix", "parameters")
         if isinstance(inner := document.value.get(place), dict)
     }
-    # `model` is a key of recipes and the name of an axis: what varies is what is meant.
+    # `model` is a key of recipes and the name of an axis: the axis is meant if it varies.
     for place, inner in inside.items():
         if key in inner:
             return (place, key)

@@ -1,6 +1,6 @@
-"""Shared limits: how many running jobs of a lab may use one thing at once.
+"""Shared limits: number of running jobs of a lab that may use one thing at once.
 
-Such a thing is a USB bus or a host's CPU. A job uses the things of its board, and its own.
+Examples: a USB bus, or a host's CPU. A job uses the shared things of its board, and its own.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ class SharedLimits:
     of_board: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def of(self, board: str, uses: Sequence[str]) -> Iterator[str]:
-        """Yield each limit that a job on a board uses; ``uses`` are the job's own."""
+        """Yield each limit that a job on a board uses; ``uses``: the job's own limits."""
         for limit in dict.fromkeys((*self.of_board.get(board, ()), *uses)):
             if limit in self.most:
                 yield limit

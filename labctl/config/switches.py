@@ -1,4 +1,4 @@
-"""Switches that bring a failing board back, as ``devices.yaml`` names them."""
+"""Switches of ``devices.yaml`` that recover a failing board."""
 
 import re
 from typing import Annotated, Literal
@@ -53,7 +53,7 @@ class HttpAction(StrictModel):
     kind: Literal["http"]
     """Kind of the action."""
     address: LocalAddress
-    """Address of the request, in this network, the host by number. Proxies are not used,
+    """Address of the request; its host is an IP address in this network. Proxies are not used,
     redirections not followed."""
     method: Literal["GET", "POST", "PUT"] = "GET"
     """Method of the request."""
@@ -69,18 +69,18 @@ Action = Annotated[CommandAction | HttpAction, Field(discriminator="kind")]
 
 
 class Switch(StrictModel):
-    """Something that is off for a while, and on again."""
+    """Something that is switched off for a while, and on again."""
 
     off: Action
     """Action that switches it off."""
     on: Action
     """Action that switches it on; it is done even if `off` failed."""
     pause: _Time = Field(5.0, json_schema_extra={"default": "5s"})
-    """Time between the two: a board has to lose its charge."""
+    """Time between off and on, in which the board loses its charge."""
 
 
 class Switches(StrictModel):
-    """Means against the failure of a board, from the mildest to the strongest."""
+    """Means to recover a failing board, from the mildest to the strongest."""
 
     restart_hdc: bool = False
     """True if the hdc server through which the board is reached may be restarted; all its boards
@@ -94,5 +94,4 @@ class Switches(StrictModel):
     reflash: Action | None = None
     """Action that writes the board's system anew. What is in the workdir may be lost."""
     wait: _Time = Field(120.0, json_schema_extra={"default": "2m"})
-    """Longest time until the board answers after each of these; at most 10 s of it before the
-    first."""
+    """Longest wait for the board's answer after each of these; before the first, at most 10 s."""

@@ -11,28 +11,29 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
-from labctl import shipped
-from labctl.checked import Word, unknown
+from labctl import package_data
 from labctl.config.types import Line, Name
 from labctl.config.yaml.document import StrictModel, load
 from labctl.errors import ConfigError
 from labctl.files import host_reads
+from labctl.suggestions import unknown
+from labctl.text_types import Word
 
 FILE_NAME = "target.yaml"
 TOOLCHAINS = "toolchains"
-#: Of boards that nothing else is known of.
+#: Target of boards of which nothing is known.
 DEFAULT_TARGET = "rk3568"
-#: Of boards with an ARM chip that no target is made for.
+#: Target of boards with an ARM chip that has no target of its own.
 GENERIC_TARGET = "generic-armv8-a"
 
-#: ``e_machine`` of the ELF header (``elf.h``) -> what ``uname -m`` says on such a machine.
+#: ``e_machine`` of the ELF header (``elf.h``) -> output of ``uname -m`` on such a machine.
 MACHINES = {
     "EM_AARCH64": "aarch64",
     "EM_X86_64": "x86_64",
     "EM_ARM": "armv7l",
     "EM_RISCV": "riscv64",
 }
-#: ``e_machine`` -> bits of the class that its files have here.
+#: ``e_machine`` -> bits of the ELF class that labctl uses for it.
 BITS = {"EM_AARCH64": 64, "EM_X86_64": 64, "EM_ARM": 32, "EM_RISCV": 64}
 
 
@@ -64,13 +65,13 @@ class Expectations(StrictModel):
     dram_read_bytes_per_s: Annotated[float, Field(gt=0)] | None = None
     """Read speed of main memory with all cores, bytes per second."""
     system_memory_bytes: Annotated[int, Field(ge=0)] = 0
-    """Memory that the system of such a board uses itself, bytes; at most half of it is taken off
-    where only all of a board's memory is known."""
+    """Memory that the system of such a board uses itself, bytes. Subtracted if only a board's whole
+    memory is known, up to half of it."""
     source: Line
     """Source of these numbers."""
 
     def free_of(self, memory_bytes: int) -> int:
-        """Return what is free of a board's memory for a program."""
+        """Return the part of a board's memory that is free for a program."""
         return memory_bytes - min(self.system_memory_bytes, memory_bytes // 2)
 
 
@@ -78,7 +79,7 @@ class Target(StrictModel):
     """A kind of machine that tools are built for."""
 
     name: Name
-    """The name of the target: that of its folder."""
+    """Name of the target, equal to the name of its folder."""
     description: Line
     """Short description of the machine."""
     triple: Word
@@ -94,11 +95,10 @@ class Target(StrictModel):
     features: tuple[Word, ...] = ()
     """Parts of the instruction set that its programs may use, by their names in /proc/cpuinfo."""
     compatible: tuple[Line, ...] = ()
-    """Names of its chip in device trees; a board that is named by its address is recognised by
-    them."""
+    """Names of its chip in device trees, to recognise a board that is given by its address."""
     cpu_parts: tuple[Word, ...] = ()
-    """Kinds of its CPU cores, as `CPU part` of /proc/cpuinfo; a board without a device tree is
-    recognised by them."""
+    """Kinds of its CPU cores, as `CPU part` of /proc/cpuinfo, to recognise a board without a device
+    tree."""
     cmake: dict[Word, bool | int | str] = Field(default_factory=dict)
     """CMake definitions that every product gets for this target."""
     emulator: Emulator | None = None
@@ -114,7 +114,7 @@ class Target(StrictModel):
         return MACHINES[self.elf_machine]
 
     def document(self, built: Iterable[str]) -> dict[str, object]:
-        """Return it as JSON, with the products that are ``built`` for it."""
+        """Return the target as JSON, with the products that are ``built`` for it."""
         return {
             "name": self.name,
             "description": self.description,
@@ -124,7 +124,7 @@ class Target(StrictModel):
         }
 
     def for_machine(self, elf_machine: str) -> Self:
-        """Return this target with files of another machine: an SDK's for a 32-bit userland."""
+        """Return this target for files of another machine, such as an SDK for a 32-bit userland."""
         if elf_machine == self.elf_machine:
             return self
         given = {"elf_machine": elf_machine, "elf_bits": BITS[elf_machine], "emulator": None}
@@ -132,29 +132,29 @@ class Target(StrictModel):
 
     @property
     def runs_here(self) -> bool:
-        """True if this host's own machine is the target's."""
+        """True if this host is such a machine."""
         return platform.machine() == self.machine
 
 
-_SHIPPED = shipped.TOOLCHAINS.resolve()
+_SHIPPED = package_data.TOOLCHAINS.resolve()
 
 
 def toolchain_folders(lab_root: Path | None) -> tuple[Path, ...]:
-    """Folders of targets, the lab's own before those that come with labctl."""
+    """Return the folders of targets, the lab's own before the shipped ones."""
     own = () if lab_root is None else ((lab_root / TOOLCHAINS).resolve(),)
     return tuple(dict.fromkeys((*own, _SHIPPED)))
 
 
 def target_names(lab_root: Path | None) -> list[str]:
-    """All targets that are known, sorted."""
+    """Return the names of all known targets, sorted."""
     folders = toolchain_folders(lab_root)
     return sorted({path.parent.name for f in folders for path in f.glob(f"*/{FILE_NAME}")})
 
 
 def target_file(name: str, lab_root: Path | None) -> Path | None:
-    """Return the file of the target of that name; None if there is none.
+    """Return the file of the target with this name, or None.
 
-    Raises ConfigError where that cannot be looked at: the lab's own comes first.
+    Raises ConfigError if a place cannot be read: the lab's own target, which wins, may be there.
     """
     if name in ("", ".", "..") or "/" in name or "\0" in name:
         return None
@@ -167,7 +167,7 @@ def target_file(name: str, lab_root: Path | None) -> Path | None:
 
 
 def load_targets(lab_root: Path | None) -> tuple[list[Target], list[str]]:
-    """Load all targets that are known, sorted by name; and say which are wrong, and left out."""
+    """Load all known targets, sorted by name; also return a line for each wrong one left out."""
     targets, left_out = [], []
     for name in target_names(lab_root):
         try:
@@ -180,23 +180,23 @@ def load_targets(lab_root: Path | None) -> tuple[list[Target], list[str]]:
 def target_of(
     machine: str, compatible: Iterable[str], default: str, lab_root: Path | None
 ) -> str | None:
-    """Return the target of a board: its chip's, else the default, else any of its machine.
+    """Return the target of a board: for its chip, else the default, else any for its machine.
 
-    ``machine`` is what ``uname -m`` prints, ``compatible`` the device tree's names of the board and
-    its chip, ``vendor,chip``. None if no target is for such a machine.
+    ``machine``: output of ``uname -m``. ``compatible``: names of board and chip in the device tree,
+    ``vendor,chip``. None if there is no target for such a machine.
     """
     fitting = [target for target in load_targets(lab_root)[0] if target.machine == machine]
     chips = {name.rpartition(",")[2] for name in compatible}
-    # A chip that no target knows may lack what the default's compiler uses.
+    # A chip that no target names may lack instructions that the default target uses.
     preferred = [*sorted(chips), GENERIC_TARGET if chips else default]
     names = [target.name for target in fitting]
     return next((name for name in [*preferred, *names] if name in names), None)
 
 
 def load_target(name: str, lab_root: Path | None = None) -> Target:
-    """Load the target of that name.
+    """Load the target with this name.
 
-    Raises ConfigError with the nearest name, or when its file is wrong.
+    Raises ConfigError for an unknown name (with the nearest one) or a wrong file.
     """
     path = target_file(name, lab_root)
     if path is None:

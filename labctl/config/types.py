@@ -1,9 +1,9 @@
-"""Small types of what users write (names, lines, hashes, paths, durations, sizes); base of models.
+"""Small types of users' files: names, lines, hashes, paths, durations, sizes; and base models.
 
-A duration has a unit (``90s``, ``10m``, ``1h30m``, ``250ms``); a plain number is refused, since
-nobody can see whether it means seconds or milliseconds. It is kept as seconds in a float, the unit
-of every time-out in labctl. A size has a unit of powers of 1000 (``2GB``) or 1024 (``512MiB``), or
-is a plain number of bytes; it is kept as an int of bytes.
+A duration has a unit (``90s``, ``10m``, ``1h30m``, ``250ms``); a plain number is refused, since it
+may mean seconds or milliseconds. It is stored as a float in seconds, the unit of every time-out in
+labctl. A size has a unit of powers of 1000 (``2GB``) or 1024 (``512MiB``), or is a plain number of
+bytes; it is stored as an int in bytes.
 """
 
 import re
@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, BeforeValidator, PlainSerializer, WithJsonSchema
 from pydantic_core import PydanticSerializationError
 
-from labctl.checked import LONGEST_USE_SECONDS, NAME_PATTERN, NAME_RULE, is_name
+from labctl.text_types import LONGEST_USE_SECONDS, NAME_PATTERN, NAME_RULE, is_name
 
 
 def _name(text: str) -> str:
@@ -32,7 +32,7 @@ def _text_schema(pattern: str, *examples: str) -> WithJsonSchema:
     return WithJsonSchema(schema | {"examples": list(examples)} if examples else schema)
 
 
-#: A board, host, lab, target, recipe, model or tag.
+#: Name of a board, host, lab, target, recipe, model or tag.
 Name = Annotated[str, AfterValidator(_name), _text_schema(NAME_PATTERN)]
 
 
@@ -77,7 +77,7 @@ def _board_path(text: str) -> str:
     if not text.startswith("/") or text.strip("/") == "":
         raise ValueError("must be an absolute path below / on the board")
     if "%" in text:
-        # hdcd hands a failing path to printf as its format.
+        # hdcd passes a failing path to printf as the format.
         raise ValueError("must not contain '%': a path with one can crash the board's hdc daemon")
     if any(part in (".", "..") for part in text.split("/")):
         raise ValueError("must not contain the steps '.' and '..'")
@@ -104,8 +104,8 @@ _DATABASE_PATTERN = (
 
 
 def check_database_url(text: object) -> str:
-    """Return the URL of a PostgreSQL database. Raises ValueError, whose text has no part of it."""
-    with suppress(ValueError):  # brackets that are no IPv6 address, a port beyond 65535
+    """Return the URL of a PostgreSQL database. Raises ValueError without any part of it."""
+    with suppress(ValueError):  # brackets without an IPv6 address, a port above 65535
         if isinstance(text, str) and re.fullmatch(_DATABASE_PATTERN.removesuffix("$"), text):
             _ = urlsplit(text).port
             return text
@@ -115,8 +115,8 @@ def check_database_url(text: object) -> str:
     )
 
 
-#: URL of a PostgreSQL database; it may hold a password, so no message shows it. Checked before
-#: anything else, whose message could show a number.
+#: URL of a PostgreSQL database; no message shows it, since it may hold a password. Checked first,
+#: since the message of another check could show a number.
 DatabaseUrl = Annotated[
     str,
     BeforeValidator(check_database_url),
@@ -135,7 +135,7 @@ def _store_url(text: str) -> str:
     return text
 
 
-#: A folder, or the URL of a store of objects; it holds no secret.
+#: A folder, or the URL of a store of objects; does not contain a secret.
 StoreUrl = Annotated[
     str, AfterValidator(_store_url), _text_schema(_STORE_PATTERN, "s3://lab-files/labctl")
 ]
@@ -144,7 +144,7 @@ _NUMBER = r"[0-9]{1,9}(?:\.[0-9]{1,9})?"
 _DURATION = re.compile(
     rf"(?:({_NUMBER})d)?(?:({_NUMBER})h)?(?:({_NUMBER})m(?!s))?(?:({_NUMBER})s)?(?:({_NUMBER})ms)?"
 )
-#: Ten years: a date that lies so far ahead can still be shown.
+#: Ten years: a date so far ahead can still be shown.
 _MOST_DAYS = 3650
 _UNITS_IN_SECONDS = tuple(map(Decimal, ("86400", "3600", "60", "1", "0.001")))
 
@@ -159,9 +159,9 @@ _MOST_BYTES = (1 << 63) - 1
 
 
 def parse_duration(text: object, *, most_days: int = _MOST_DAYS) -> float:
-    """Seconds of a text such as ``1h30m``. Raises ValueError with a sentence for the user."""
+    """Return the seconds of ``1h30m``. Raises ValueError with a sentence for people."""
     if isinstance(text, int | float) and not isinstance(text, bool):
-        raise ValueError(  # noqa: TRY004 - pydantic makes a problem of ValueError only
+        raise ValueError(  # noqa: TRY004 - pydantic converts only ValueError
             f"a duration needs a unit; write {text:g}s for seconds"
         )
     match = _DURATION.fullmatch(text) if isinstance(text, str) and text else None
@@ -187,7 +187,7 @@ parse_use_time = partial(parse_duration, most_days=round(LONGEST_USE_SECONDS / 8
 
 
 def format_duration(seconds: float) -> str:
-    """Return the shortest text that ``parse_duration`` reads back as exactly ``seconds``."""
+    """Return the shortest text that ``parse_duration`` reads as exactly ``seconds``."""
     minutes, rest = divmod(Decimal(repr(seconds)), 60)
     hours, minutes = divmod(minutes, 60)
     parts = [f"{hours:f}h" if hours else "", f"{minutes:f}m" if minutes else ""]
@@ -198,7 +198,7 @@ def format_duration(seconds: float) -> str:
 
 
 def parse_size(text: object) -> int:
-    """Bytes of a text such as ``2GB``, or of a plain whole number. Raises ValueError for people."""
+    """Return the bytes of ``2GB`` or a number. Raises ValueError with a sentence for people."""
     if isinstance(text, int) and not isinstance(text, bool):
         size = Decimal(text)
     else:
@@ -227,12 +227,12 @@ Duration = Annotated[float, BeforeValidator(parse_duration), *_DURATION_AS_JSON]
 RunTime = Annotated[float, BeforeValidator(parse_use_time), *_DURATION_AS_JSON]
 
 _NEVER = "none"
-#: What the agent on the board takes.
+#: Intervals that the agent on the board accepts.
 _LEAST_INTERVAL, _MOST_INTERVAL = 0.01, 3600.0
 
 
 def parse_interval(text: object) -> float:
-    """Seconds between two samples; 0 for ``none``. Raises ValueError with a sentence for people."""
+    """Return the seconds; 0 for ``none``. Raises ValueError with a sentence for people."""
     if text == _NEVER:
         return 0.0
     seconds = parse_duration(text)
@@ -310,10 +310,10 @@ Share = Annotated[
 
 
 class InterruptibleModel(BaseModel):
-    """A model that Ctrl-C can interrupt while a script writes it.
+    """A model whose serialization Ctrl-C can interrupt in a script.
 
-    pydantic makes an error of every exception of the functions that it calls then, and only the
-    text names the exception. The program ``labctl`` needs none of this: no signal raises there.
+    pydantic wraps every exception of a function that it calls there into its own error; only the
+    text names the exception. The program ``labctl`` does not need this: there no signal raises.
     """
 
     def model_dump(self, **options: Any) -> dict[str, Any]:

@@ -1,14 +1,14 @@
-"""The dashboard's part of ``devices.yaml``: names, readers, and a proxy in front of it."""
+"""The dashboard's part of ``devices.yaml``: its names, readers and proxy."""
 
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from labctl.checked import Checked, HostName
 from labctl.config.secrets import SecretPlace
 from labctl.config.types import Line
 from labctl.config.yaml.document import StrictModel, refuse
+from labctl.text_types import Checked, HostName
 
 #: ``look``: read pages; ``run``: also hold boards and cancel own jobs; ``admin``: everything.
 Role = Literal["look", "run", "admin"]
@@ -29,7 +29,7 @@ Network = Annotated[str, Checked(_network, examples=["10.0.0.5", "10.0.0.0/24"])
 
 
 class Proxy(StrictModel):
-    """A proxy that has signed its users in."""
+    """A proxy that authenticates its users."""
 
     addresses: tuple[Network, ...] = ()
     """Addresses that the proxy comes from; needs `secret`. None: it comes over a Unix socket."""
@@ -50,7 +50,7 @@ class Proxy(StrictModel):
 
     @property
     def networks(self) -> tuple[IPv4Network | IPv6Network, ...]:
-        """Its addresses."""
+        """The networks of its addresses."""
         return tuple(ip_network(text) for text in self.addresses)
 
 

@@ -2,9 +2,9 @@
 
 from typing import Literal
 
-from labctl.checked import HostName
 from labctl.config.secrets import SecretPlace
 from labctl.config.yaml.document import StrictModel
+from labctl.text_types import HostName
 
 #: Events that are reported: a board is in quarantine, a night has its verdict, the queue stalls.
 EventKind = Literal["board-quarantined", "night-ended", "queue-stuck"]
@@ -14,8 +14,8 @@ class Webhook(StrictModel):
     """A chat or a server to which events are reported."""
 
     form: Literal["feishu", "dingtalk", "slack", "standard"]
-    """Form of the message: that of a chat's robot, or `standard`: JSON, signed as
-    standardwebhooks.com says."""
+    """Form of the message: of a chat's robot, or `standard`: JSON, signed as standardwebhooks.com
+    says."""
     host: HostName
     """The only host that is contacted; redirections are not followed."""
     address: SecretPlace

@@ -1,10 +1,10 @@
-"""The interface to a database of any kind, waiting while it is away, and versions of its tables.
+"""The interface to a database of any kind, waiting while it is away, and the version of its tables.
 
-A database is away while it restarts, or cannot be reached. Every query and transaction waits for
-it, as patiently as the thread's context says.
+A database is away while it restarts or cannot be reached. Every query and transaction then waits.
+The wait is limited by the thread's context (:func:`patience`).
 
-A step and its version are one transaction, on SQLite as on PostgreSQL: a kill leaves either the
-old or the new tables.
+Tables and their version are made in one transaction, on SQLite as on PostgreSQL: a kill leaves all
+of them, or none.
 """
 
 import os
@@ -20,6 +20,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from labctl.config.lab import LabFile
+from labctl.database.questions import select
 from labctl.errors import ConfigError, HostError, InfraError, ServiceAway
 from labctl.progress import tell_wait
 from labctl.retry import retry_infra
@@ -28,12 +29,12 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 
-#: Time (s) to wait for other writers: they write for moments; a rebuild commits often.
+#: Time (s) to wait for other writers. They write for moments; a rebuild commits often.
 LOCK_SECONDS = 60.0
 
-#: A database that is away for longer is an error.
+#: Maximum wait (s) for a database that is away; then it is an error.
 DATABASE_AWAY_SECONDS = 600.0
-#: The first pause; later ones are longer. Most restarts of a database take a short time.
+#: First pause (s); later pauses are longer. Most database restarts are short.
 _AGAIN_SECONDS = 0.1
 
 Row = tuple[Any, ...]
@@ -60,7 +61,7 @@ class _Patience:
     """Limits of a thread's wait for a database."""
 
     seconds: float = DATABASE_AWAY_SECONDS
-    #: Gets one line for each wait; None: the command's standard error.
+    #: Receives one line per wait; None: standard error of the command.
     note: Callable[[str], None] | None = None
     #: Ends each wait when it is set.
     stopping: threading.Event | None = None
@@ -77,10 +78,10 @@ def patience(
     note: Callable[[str], None] | None = None,
     stopping: threading.Event | None = None,
 ) -> Iterator[None]:
-    """Change in this block how a database that is away is waited for.
+    """Change in this block how to wait for a database that is away.
 
-    What is not given stays as it was. Once ``stopping`` is set, a wait raises KeyboardInterrupt
-    caused by DatabaseAway. A new thread begins with the default: ten minutes, and a line on
+    An omitted setting stays unchanged. Once ``stopping`` is set, a wait raises KeyboardInterrupt
+    caused by DatabaseAway. A new thread starts with the default: ten minutes, and a line on
     standard error.
     """
     given = {"seconds": seconds, "note": note, "stopping": stopping}
@@ -93,9 +94,9 @@ def patience(
 
 
 def patiently(operation: Callable[[], T]) -> T:
-    """Repeat an operation until the database answers; say so at the first failure.
+    """Repeat an operation until the database answers; report the first failure.
 
-    Raises DatabaseAway when the patience is over, and any other error at once.
+    Raises DatabaseAway when the time is over, and any other error at once.
     """
     wait, is_first = _now.get(), True
 
@@ -128,7 +129,7 @@ def _duration(seconds: float) -> str:
 
 
 class Database(ABC):
-    """One database. Its text form names it for people, without a password."""
+    """One database. ``str()`` names it for people, without a password."""
 
     #: True if labctl may write to it from several hosts.
     is_shared: bool
@@ -138,33 +139,33 @@ class Database(ABC):
     @property
     @abstractmethod
     def is_there(self) -> bool:
-        """False if the database does not exist yet."""
+        """Return False if the database does not exist yet."""
 
     @abstractmethod
     def tables(self, ask: Ask | None = None) -> set[str]:
-        """Return the names of all tables; none if there is no database yet. Raises HostError."""
+        """Return the names of all tables; empty without a database. Raises HostError."""
 
     @abstractmethod
     def questions(self) -> AbstractContextManager[Ask]:
-        """Use one connection for several queries, without waiting; raises as :meth:`asking` does.
+        """Use one connection for several queries, without waiting. Raises as :meth:`asking` does.
 
         Closing it and all queries raise the same errors.
         """
 
     @abstractmethod
     def writing(self) -> AbstractContextManager["Connection"]:
-        """Open an exclusive transaction, without waiting; raises as :meth:`change` does.
+        """Open an exclusive transaction, without waiting. Raises as :meth:`change` does.
 
         It is committed at the end of the block, or rolled back.
         """
 
     def asking(self, do: Callable[[Ask], T]) -> T:
-        """Return what ``do`` returns, which uses one connection for its queries.
+        """Return the result of ``do``, which uses one connection for its queries.
 
-        A database that is away is waited for: ``do`` may be called again. Raises ConfigError if the
-        database refuses this user, and HostError: DamagedDatabase if the database itself is wrong,
-        UnwritableDatabase if its file cannot be opened or written, DatabaseAway if trying again may
-        help.
+        Waits for a database that is away, so ``do`` may be called again. Raises ConfigError if the
+        database refuses this user; HostError for other failures: DamagedDatabase if the database
+        itself is wrong, UnwritableDatabase if its file cannot be opened or written, DatabaseAway if
+        a retry may help.
         """
 
         def attempt() -> T:
@@ -174,18 +175,18 @@ class Database(ABC):
         return patiently(attempt)
 
     def ask(self, question: str, values: Mapping[str, object]) -> list[Row]:
-        """Return the rows of an SQL query; ``:name`` stands for a value.
+        """Return the rows of an SQL query; ``:name`` is a placeholder for a value.
 
         Waits and raises as :meth:`asking` does.
         """
         return self.asking(lambda ask: ask(question, values))
 
     def change(self, do: Callable[["Connection"], T]) -> T:
-        """Return what ``do`` returns, which changes the database in one exclusive transaction.
+        """Return the result of ``do``, which changes the database in one exclusive transaction.
 
-        A database that is away is waited for: ``do`` may be called again, but only one of its
-        transactions is committed, also when the answer to a commit is lost. Raises as
-        :meth:`asking` does.
+        Waits for a database that is away, so ``do`` may be called again. Only one of its
+        transactions is committed, even if the reply to a commit is lost. Raises as :meth:`asking`
+        does.
         """
         token, results = secrets.token_hex(8), list[T]()
 
@@ -199,15 +200,15 @@ class Database(ABC):
         return patiently(attempt)
 
     def _mark(self, connection: "Connection", token: str) -> None:  # noqa: B027
-        """Let :meth:`_is_committed` know this transaction by a token, where it needs one."""
+        """Store a token for this transaction, if :meth:`_is_committed` needs it."""
 
     def _is_committed(self, connection: "Connection", token: str) -> bool:  # noqa: ARG002
-        """Return True if the transaction with a token was committed though its commit failed."""
+        """Return True if this transaction was committed although its commit failed."""
         return False
 
     @abstractmethod
     def discard(self) -> None:
-        """Remove a damaged database if it is a file of labctl's own."""
+        """Remove a damaged database if it is labctl's own file."""
 
 
 class _Asked(Generic[T]):
@@ -216,7 +217,7 @@ class _Asked(Generic[T]):
     def __init__(self, item: T):
         self.item = item
         self.is_done = False
-        #: It failed together with others.
+        #: True after it failed together with others: it is then processed alone.
         self.is_alone = False
         self.away: DatabaseAway | None = None
 
@@ -232,15 +233,16 @@ def _queue(_key: Hashable) -> _Queue[Any]:
     return _Queue()
 
 
-# A thread of the parent process may have held it.
+# A thread of the parent process may have held the lock.
 os.register_at_fork(after_in_child=_queue.cache_clear)
 
 
 def together(key: Hashable, item: T, do: Callable[[Sequence[T]], None]) -> None:
     """Process an item, together with items of other threads that wait for the same ``key``.
 
-    Each transaction waits for the disk, so threads that end at once share one. If it fails for
-    several items, each is tried separately, unless the database is away. Raises what ``do`` raises.
+    Each transaction waits for the disk, so threads that finish at the same time share one
+    transaction. If a shared transaction fails, each item is tried separately, unless the database
+    is away. Raises the errors of ``do``.
     """
     queue, mine = _queue(key), _Asked(item)
     queue.asked.append(mine)
@@ -254,7 +256,7 @@ def together(key: Hashable, item: T, do: Callable[[Sequence[T]], None]) -> None:
             except DatabaseAway as error:
                 for one in several:
                     one.away = error
-            except Exception:  # trying each one shows which item caused it
+            except Exception:  # a separate try shows which item caused it
                 for one in several:
                     one.is_alone = True
             else:
@@ -275,36 +277,24 @@ def lab_database(lab: LabFile) -> Database | None:
     return PostgresDatabase(url, lab.name, lab.root)
 
 
-Step = Callable[["Connection"], None]
-
-
-def statements(*texts: str) -> Step:
-    """Return the step of some SQL statements."""
-
-    def run(connection: "Connection") -> None:
-        for text in texts:
-            connection.exec_driver_sql(text)
-
-    return run
-
-
 @dataclass(frozen=True)
 class Schema:
-    """Tables of one part.
+    """Tables of one part, of one version: there are all of them, or none.
 
     Args:
         table: the table that holds the version, in one row.
-        steps: the first makes the tables of version 1, each further one changes them to the next. A
-            released step is never changed.
+        version: it changes with any of the tables.
+        make: creates the others.
     """
 
     table: str
-    steps: tuple[Step, ...]
+    version: int
+    make: Callable[["Connection"], None]
 
     @property
-    def version(self) -> int:
-        """The version that this labctl writes."""
-        return len(self.steps)
+    def question(self) -> str:
+        """The question for the rows of the table that holds the version."""
+        return select("version", self.table)
 
     def found(self, connection: "Connection") -> int:
         """Return the version of the existing tables; 0 if there are none.
@@ -315,11 +305,10 @@ class Schema:
 
         if not inspect(connection).has_table(self.table):
             return 0
-        rows = connection.exec_driver_sql(f"SELECT version FROM {self.table}").all()
-        return self.version_in([tuple(row) for row in rows])
+        return self.version_in([tuple(row) for row in connection.exec_driver_sql(self.question)])
 
     def version_in(self, rows: Sequence[Row]) -> int:
-        """Return the version in the rows of its table. Raises DamagedDatabase."""
+        """Return the version in the rows of the version table. Raises DamagedDatabase."""
         if len(rows) != 1 or not isinstance(rows[0][0], int) or rows[0][0] < 1:
             raise DamagedDatabase(
                 f"the lab's database is damaged: its table {self.table} holds no version",
@@ -328,28 +317,23 @@ class Schema:
             )
         return rows[0][0]
 
-    def migrate(self, connection: "Connection") -> None:
-        """Migrate the tables to this version. Raises ConfigError if they are of a newer one."""
-        from sqlalchemy import text
+    def prepare(self, connection: "Connection") -> None:
+        """Make the tables if there are none. Raises ConfigError if they are of another version."""
+        from sqlalchemy import Column, Integer, MetaData, Table
 
         found = self.found(connection)
         self.check(found)
-        if found == self.version:
-            return
         if not found:
-            connection.exec_driver_sql(f"CREATE TABLE {self.table} (version INTEGER NOT NULL)")
-            connection.exec_driver_sql(f"INSERT INTO {self.table} VALUES (0)")
-        for step in self.steps[found:]:
-            step(connection)
-        connection.execute(
-            text(f"UPDATE {self.table} SET version = :version"), {"version": self.version}
-        )
+            held = Table(self.table, MetaData(), Column("version", Integer, nullable=False))
+            held.create(connection)
+            connection.execute(held.insert().values(version=self.version))
+            self.make(connection)
 
     def check(self, found: int) -> None:
-        """Raise ConfigError if ``found`` is the version of a newer labctl."""
+        """Raise ConfigError if the version ``found`` belongs to a newer labctl."""
         if found > self.version:
             raise ConfigError(
                 f"the lab's database was written by a newer labctl: {self.table} is {found},"
-                f" this one knows up to {self.version}",
+                f" this one knows {self.version}",
                 hint="update labctl on this host",
             )

@@ -1,11 +1,11 @@
-"""A PostgreSQL that several hosts of a lab share, and several labs: a schema for each lab.
+"""A PostgreSQL shared by several hosts of a lab, and by several labs: one schema per lab.
 
-A URL may contain a password: no message shows it.
+A URL may contain a password, so messages never show it.
 
-A process has two connections to a lab, however many boards it has: one for queries, one for
-transactions, of which the lab allows one at a time. The latter is in SQLAlchemy's pool, which
-starts no thread and tests a connection before each use: after a restart of the server it is made
-again.
+A process has two connections to a lab, for any number of boards: one for queries, and one for
+transactions, of which the lab allows one at a time. SQLAlchemy's pool holds the connection for
+transactions. The pool starts no thread, tests a connection before each use, and replaces it after a
+restart of the server.
 """
 
 import os
@@ -28,13 +28,13 @@ from labctl.errors import ConfigError, HostError, LabctlError, ToolMissing
 
 if TYPE_CHECKING:
     import psycopg
-    from sqlalchemy import Connection, Engine
+    from sqlalchemy import Connection, Engine, Table
 
 _HINT = (
     "`database` in devices.yaml, or LABCTL_DATABASE, says where it is; is it running, and"
     " reachable from here?"
 )
-#: Options of libpq: a dead server is noticed, also while waiting for an answer.
+#: Options of libpq: they detect a dead server, also while waiting for an answer.
 LINK: dict[str, Any] = {
     "connect_timeout": 10,
     "keepalives_idle": 20,
@@ -42,30 +42,26 @@ LINK: dict[str, Any] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 60_000,
     "application_name": "labctl",
-    "prepare_threshold": None,  # tables that are created again invalidate prepared plans
+    "prepare_threshold": None,  # prepared plans become invalid when tables are created again
 }
-#: SQLSTATEs: a right is missing; tables are not as labctl made them.
+#: SQLSTATEs: a permission is missing; the tables are not as labctl made them.
 _REFUSED = "42501"  # insufficient_privilege
 _FOREIGN_TABLES = ("42P01", "42703")  # undefined_table, undefined_column
-#: idle_in_transaction_session_timeout: this process stood still; its transaction is over.
+#: idle_in_transaction_session_timeout: this process was stopped too long; its transaction ended.
 _STALLED = "25P03"
-#: What no waiting mends: a wrong user, password or database.
+#: Errors that waiting does not fix: wrong user, password or database.
 _REFUSALS = ("28000", "28P01", "3D000")
-#: The same while connecting, where only the server's words are known: in English, German, Chinese.
+#: The same while connecting, where only the server's text is known: in English, German, Chinese.
 _REFUSED_WORDS = re.compile(
     r"authentication failed|does not exist|pg_hba\.conf|not permitted to log in"
     r"|permission denied for database|no password supplied|does not support SSL"
     r"|-Authentifizierung .*fehlgeschlagen|existiert nicht|keine Berechtigung"
     r"|认证失败|不存在|不允许角色|的对等认证失败|权限不够"
 )
-#: Tokens of committed transactions, by which a client whose connection broke in a commit knows what
-#: became of it. A client that slept may ask late.
+#: Tokens of committed transactions. If the connection breaks during a commit, the client finds out
+#: here if it succeeded. A client that was suspended may ask late.
 _COMMITTED = "committed_change"
 _KEPT_SECONDS = 86_400.0
-_MAKE_COMMITTED = f"""
-    CREATE TABLE {_COMMITTED} (token TEXT PRIMARY KEY, at DOUBLE PRECISION NOT NULL);
-    CREATE INDEX {_COMMITTED}_by_time ON {_COMMITTED} (at)
-"""
 _NAME = re.compile(r"(?<!:):(\w+)")
 
 
@@ -73,16 +69,16 @@ _NAME = re.compile(r"(?<!:):(\w+)")
 class Timeouts:
     """Limits (s) on how long labctl, the server and other writers wait for each other."""
 
-    #: Wait for other writers.
+    #: Maximum wait for other writers.
     lock: float = LOCK_SECONDS
-    #: Wait for an answer. A healthy server reports a lock earlier, so a longer wait means that the
-    #: server has stalled. The connection is then closed.
+    #: Maximum wait for an answer; then the connection is closed. A healthy server reports a lock
+    #: earlier, so a longer wait means that the server has stalled.
     answer: float = LOCK_SECONDS + 10.0
     #: Maximum age of a connection for writing; an older one is replaced. Connecting has a time
-    #: limit, an answer has none. So a stalled server is noticed before a lease expires.
+    #: limit, an answer has not. So a stalled server is noticed before a lease expires.
     fresh: int = 15
-    #: Maximum silence of a writer in a transaction. After that it was stopped, or its host is gone:
-    #: the server ends the transaction, so that others renew their leases in time.
+    #: Maximum silence of a writer in a transaction. After that, the writer was stopped or its host
+    #: is down: the server ends the transaction, so that others can renew their leases in time.
     idle: float = 10.0
 
 
@@ -124,7 +120,7 @@ class PostgresDatabase(Database):
 
     @property
     def is_there(self) -> bool:
-        """True: only the server knows."""
+        """Return True: only the server knows."""
         return True
 
     def tables(self, ask: Ask | None = None) -> set[str]:
@@ -145,10 +141,11 @@ class PostgresDatabase(Database):
 
     @contextmanager
     def writing(self) -> Iterator["Connection"]:
-        """Open an exclusive transaction of the lab; the first one creates the schema."""
+        """Open an exclusive transaction of the lab; the first transaction creates the schema."""
         from sqlalchemy import text
         from sqlalchemy.exc import DBAPIError
         from sqlalchemy.exc import TimeoutError as PoolTimeout
+        from sqlalchemy.schema import CreateSchema
 
         try:
             with self._typed_errors(), self._connections.engine.begin() as connection:
@@ -157,8 +154,8 @@ class PostgresDatabase(Database):
                 there = text("SELECT to_regclass(:table)")
                 table = f'"{self.schema}".{_COMMITTED}'
                 if connection.execute(there, {"table": table}).scalar() is None:
-                    connection.exec_driver_sql(f'CREATE SCHEMA IF NOT EXISTS "{self.schema}"')
-                    connection.exec_driver_sql(_MAKE_COMMITTED)
+                    connection.execute(CreateSchema(self.schema, if_not_exists=True))
+                    _committed().create(connection)
                 yield connection
         except DBAPIError as error:
             raise self._typed(error.orig or error) from None
@@ -170,22 +167,20 @@ class PostgresDatabase(Database):
             ) from None
 
     def _mark(self, connection: "Connection", token: str) -> None:
-        from sqlalchemy import text
+        from sqlalchemy import Double, literal_column
 
-        values = {"token": token, "kept": _KEPT_SECONDS}
-        connection.execute(text(f"DELETE FROM {_COMMITTED} WHERE at < {self.now} - :kept"), values)
-        mark = f"INSERT INTO {_COMMITTED} (token, at) VALUES (:token, {self.now})"
-        connection.execute(text(mark), values)
+        made, now = _committed(), literal_column(self.now, Double)
+        connection.execute(made.delete().where(made.c.at < now - _KEPT_SECONDS))
+        connection.execute(made.insert().values(token=token, at=now))
 
     def _is_committed(self, connection: "Connection", token: str) -> bool:
         # The lab's lock was free: the transaction has ended, whatever became of its connection.
-        from sqlalchemy import text
-
-        question = text(f"SELECT 1 FROM {_COMMITTED} WHERE token = :token")
-        return connection.execute(question, {"token": token}).scalar() is not None
+        made = _committed()
+        question = made.select().where(made.c.token == token)
+        return connection.execute(question).first() is not None
 
     def discard(self) -> None:
-        """Do nothing: a server repairs its own files, and its tables are created again."""
+        """Do nothing: a server repairs its own files, and a migration creates the tables again."""
 
     @contextmanager
     def _typed_errors(self) -> Iterator[None]:
@@ -212,6 +207,18 @@ class PostgresDatabase(Database):
         return kind(f"cannot use {self}: {words}", hint=hint if state == _REFUSED else _HINT)
 
 
+@cache
+def _committed() -> "Table":
+    from sqlalchemy import Column, Double, MetaData, Table, Text
+
+    return Table(
+        _COMMITTED,
+        MetaData(),
+        Column("token", Text, primary_key=True),
+        Column("at", Double, nullable=False, index=True),
+    )
+
+
 class _Connections:
     """The connections of this process to one lab's schema, for all threads."""
 
@@ -222,17 +229,17 @@ class _Connections:
         self._init_process()
 
     def _init_process(self) -> None:
-        """Start without a connection: a forked process does not use those of its parent."""
-        #: Writers do not wait for queries, which may be waiting for a stalled server.
+        """Start without a connection: a forked process must not use its parent's connections."""
+        #: Separate locks: writers do not wait for queries, which may wait for a stalled server.
         self._asking_lock, self._lock = threading.RLock(), threading.RLock()
-        #: For queries; it is made again when the server has closed it.
+        #: Connection for queries; replaced if the server has closed it.
         self._asking: _Questions | None = None
         self._engine: Engine | None = None
-        #: Closes the engine's connection when this object is unused, or at the end of the process.
+        #: Closes the engine's connection when this object is unused, or when the process ends.
         self._disposing: weakref.finalize[..., _Connections] | None = None
 
     def leave_to_parent(self) -> list[object]:
-        """In a forked process: drop the parent's connections without closing them; return those."""
+        """Drop the parent's connections in a forked process, without closing them. Return them."""
         left: list[object] = [self._asking, self._engine]
         if self._asking is not None:
             self._asking.ending.detach()
@@ -242,7 +249,7 @@ class _Connections:
         return left
 
     def ask(self, statement: str, values: Mapping[str, object]) -> list[Row]:
-        """Return the rows of a query, after those of other threads."""
+        """Return the rows of a query; wait for queries of other threads first."""
         operational_error = _psycopg().OperationalError
         with self._asking_lock:
             if self._asking is not None:
@@ -257,12 +264,12 @@ class _Connections:
 
     @property
     def engine(self) -> "Engine":
-        """Engine for transactions: other threads wait for the end of one."""
+        """Engine for transactions: one at a time; other threads wait."""
         from sqlalchemy import QueuePool, create_engine
 
         url, schema, timeouts = self._url, self._schema, self._timeouts
 
-        def connect() -> "psycopg.Connection[Row]":  # without self: it ends when nobody has that
+        def connect() -> "psycopg.Connection[Row]":  # without self, to keep no reference
             connection = _connect(url, schema, timeouts)
             connection.autocommit = False
             return connection
@@ -289,15 +296,15 @@ class _Questions:
     def __init__(self, connection: "psycopg.Connection[Row]", answer_seconds: float):
         self.connection = connection
         self._answer_seconds = answer_seconds
-        # The connection's own descriptor may belong to another file by then.
+        # A duplicate: the connection's own descriptor may belong to another file later.
         self._socket = socket.socket(fileno=os.dup(connection.fileno()))
-        #: Of this connection only: a new connection leaves nothing behind.
+        #: For this connection only: a new connection replaces this object.
         self.ending = weakref.finalize(self, _close, connection, self._socket)
 
     def ask(self, statement: str, values: Mapping[str, object]) -> list[Row]:
         """Return the rows. Raises OperationalError if no answer comes."""
         ending = threading.Timer(self._answer_seconds, self._end)
-        ending.daemon = True  # a process can end while its daemon thread waits
+        ending.daemon = True  # a daemon thread does not keep the process alive
         ending.start()
         try:
             return self.connection.execute(statement, values).fetchall()
@@ -335,7 +342,7 @@ _inherited: list[object] = []
 
 
 def _after_fork() -> None:
-    global _making  # noqa: PLW0603 - a thread of the parent may have had it
+    global _making  # noqa: PLW0603 - a thread of the parent may have held it
     _making = threading.Lock()
     for shared in list(_shared.values()):
         _inherited.extend(shared.leave_to_parent())
@@ -346,7 +353,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 @cache
 def _interruptible() -> Any:
-    """Return the kind of connection whose waits Ctrl-C ends."""
+    """Return a connection class whose waits Ctrl-C interrupts."""
 
     class Interruptible(_psycopg().Connection):  # type: ignore[misc] # imported late
         def wait(self, *given: Any, **named: Any) -> Any:
@@ -357,7 +364,7 @@ def _interruptible() -> Any:
 
 
 def _is_refused(error: BaseException, words: str) -> bool:
-    """Return True if a server that answered does not let this user in."""
+    """Return True if the server answered but refused this user."""
     connection = getattr(error, "pgconn", None)
     return (connection is not None and connection.needs_password) or bool(
         _REFUSED_WORDS.search(words)
@@ -365,7 +372,7 @@ def _is_refused(error: BaseException, words: str) -> bool:
 
 
 def _psycopg() -> Any:
-    """Return the driver. Raises ToolMissing."""
+    """Return the driver module. Raises ToolMissing."""
     try:
         import psycopg
     except ModuleNotFoundError as error:

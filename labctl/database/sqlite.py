@@ -1,4 +1,4 @@
-"""A database in one SQLite file, safe for several processes and for their sudden end."""
+"""A database in one SQLite file, safe for several processes, even if they are killed."""
 
 import atexit
 import os
@@ -36,14 +36,16 @@ _UNWRITABLE = (
     sqlite3.SQLITE_READONLY,
 )
 _BUSY = "another program writes to it: try again"
-#: SQLite waits for another writer in pieces of this time (s): it sees no Ctrl-C meanwhile.
+#: SQLite waits for other writers in steps of this time (s): it does not notice Ctrl-C during a
+#: step.
 _PIECE_SECONDS = 0.1
-#: What SQLite itself keeps beside a file; without the file it would go into the next of that name.
+#: SQLite's own files beside a database. If the database is missing, they would damage the next one
+#: of the same name.
 _BESIDE = ("-journal", "-wal", "-shm")
 
 
 class SqliteDatabase(Database):
-    """A file. Queries use ``sqlite3``: a list must not wait for SQLAlchemy's import.
+    """A SQLite file. Queries use ``sqlite3``: lists must not wait for SQLAlchemy's import.
 
     Args:
         path: the file; the first writer creates it.
@@ -66,7 +68,7 @@ class SqliteDatabase(Database):
 
     @property
     def is_there(self) -> bool:
-        """True if there is a file."""
+        """Return True if the file exists."""
         return self.path.exists()
 
     def tables(self, ask: Ask | None = None) -> set[str]:
@@ -103,9 +105,10 @@ class SqliteDatabase(Database):
 
     @contextmanager
     def _made(self) -> Iterator["Connection"]:
-        """Open a transaction in a new file, which gets its name when the transaction is committed.
+        """Open a transaction in a new file, which gets its name at the commit.
 
-        So a kill leaves no file without tables. Raises DatabaseAway if another process was first.
+        So a killed writer leaves no file without tables. Raises DatabaseAway if another process was
+        first.
         """
         path = self._file
         left = [name for name in map(self._beside, _BESIDE[:2]) if name.exists()]
@@ -133,7 +136,7 @@ class SqliteDatabase(Database):
             kept.close()
 
     def discard(self) -> None:
-        """Remove the file, and leftovers of a killed writer beside it."""
+        """Remove the file, and files that a killed writer left beside it."""
         self.close()
         try:
             for suffix in ("", *_BESIDE):
@@ -143,7 +146,7 @@ class SqliteDatabase(Database):
 
     @property
     def _file(self) -> Path:
-        """The file itself: ``path`` may be a link to a place for it."""
+        """The file itself: ``path`` may be a symbolic link."""
         return Path(os.path.realpath(self.path))
 
     def _beside(self, suffix: str) -> Path:
@@ -161,7 +164,7 @@ class SqliteDatabase(Database):
 
     @contextmanager
     def _turn(self, path: Path) -> Iterator[None]:
-        """Wait for the other writers of this process: SQLite itself only polls, in no order."""
+        """Wait for other writers of this process: SQLite itself polls, in no fixed order."""
         turn = _turn_of(path)
         if not interrupts.acquire(turn, self._lock_seconds):
             raise DatabaseAway(f"cannot use {self}: database is locked", hint=_BUSY)
@@ -171,8 +174,8 @@ class SqliteDatabase(Database):
             turn.release()
 
     def _typed(self, error: BaseException) -> HostError:
-        # An operational error (locked, full, not allowed) does not mean a damaged file: no hint to
-        # move the file away.
+        # An operational error (locked, full, not allowed) does not mean a damaged file, so the hint
+        # must not suggest moving the file away.
         kind: type[HostError] = HostError
         hint, code = self._hint, _primary_code(error)
         if type(error) is sqlite3.DatabaseError:
@@ -193,26 +196,26 @@ class SqliteDatabase(Database):
 class _Connections:
     """The connections of this process to a file.
 
-    Opening one reads the tables, so a few unused ones are kept. None is reused after an error, or
-    for another file of the same name.
+    Opening a connection reads the tables, so a few unused connections are kept. A connection is not
+    reused after an error, or for another file of the same name.
 
-    Nothing else may open and close the file while one is used: that would end the locks that SQLite
-    has on it for this process (https://www.sqlite.org/howtocorrupt.html, 2.2).
+    No other code may open and close the file while a connection is used: that would release
+    SQLite's locks of this process (https://www.sqlite.org/howtocorrupt.html, 2.2).
     """
 
-    #: As many are kept at most.
+    #: Maximum number of unused connections.
     _MOST = 4
 
     def __init__(self, path: Path, lock_seconds: float):
         self._path, self._lock_seconds = path, lock_seconds
-        self._changing = threading.RLock()  # garbage collection may close what is in it
+        self._changing = threading.RLock()  # garbage collection may close one inside
         self._idle: list[_Connection] = []
         self._is_closed = False
 
     @contextmanager
     def asking(self) -> Iterator[sqlite3.Connection]:
         """Use a connection exclusively."""
-        # Not read-only: what a killed writer left in its journal has to be rolled back.
+        # Not read-only: a killed writer's journal may have to be rolled back.
         connection = self.take()
         try:
             yield connection
@@ -223,29 +226,29 @@ class _Connections:
 
     @contextmanager
     def changing(self) -> Iterator["Connection"]:
-        """Open a transaction; Ctrl-C ends the wait for other writers."""
+        """Open a transaction; Ctrl-C interrupts the wait for other writers."""
         try:
             with self._engine.begin() as connection:
                 yield connection
         except BaseException:
-            self._end_idle()  # its own is one of them
+            self._end_idle()  # includes the connection used here
             raise
 
     def take(self) -> "_Connection":
-        """Return a connection for exclusive use; its ``close`` returns it."""
+        """Return a connection for exclusive use; its ``close`` gives it back."""
         while (kept := self._kept()) is not None:
             if kept.file is not None and kept.file == _file_at(self._path):
-                # Its cached pages are of a file that others may have overwritten.
+                # Drop its cached pages: other processes may have changed the file.
                 kept.execute("PRAGMA shrink_memory")
                 kept.is_out = True
                 return kept
             kept.end()
-        file = _file_at(self._path)  # before: another may get the name meanwhile
+        file = _file_at(self._path)  # before connecting: another file may get the name meanwhile
         made = sqlite3.connect(
             f"{self._path.as_uri()}?mode=rw",
             uri=True,
             timeout=self._lock_seconds,
-            isolation_level=None,  # Python's sqlite3 would begin a transaction late
+            isolation_level=None,  # Python's sqlite3 would begin a transaction too late
             check_same_thread=False,
             factory=_Connection,
         )
@@ -257,9 +260,9 @@ class _Connections:
         """Keep a connection for the next user, or close it."""
         with self._changing:
             if not connection.is_out:
-                return  # an interruption lets SQLAlchemy return it twice
+                return  # after an interruption, SQLAlchemy may return it twice
             connection.is_out = False
-            # After an interruption nothing was rolled back.
+            # After an interruption, the transaction may not be rolled back.
             if is_kept := not (
                 connection.in_transaction or self._is_closed or len(self._idle) >= self._MOST
             ):
@@ -268,7 +271,7 @@ class _Connections:
             connection.end()
 
     def close(self) -> None:
-        """Close unused connections; the others are closed after use."""
+        """Close unused connections; used connections are closed after use."""
         with self._changing:
             self._is_closed = True
         self._end_idle()
@@ -283,17 +286,18 @@ class _Connections:
 
     @cached_property
     def _engine(self) -> "Engine":
-        """The engine of the file: it compiles each statement once for all users of a process."""
+        """The engine of the file: it caches compiled statements for the whole process."""
         from sqlalchemy import NullPool, create_engine, event
 
         engine = create_engine("sqlite://", poolclass=NullPool, creator=self.take)
 
-        # Two transactions that began with a read would both fail at their first write.
+        # Lock at the start: of two transactions that begin with a read, both would fail at the
+        # first write.
         @event.listens_for(engine, "begin")
         def write_from_the_start(connection: "Connection") -> None:
             taken: Any = connection.connection.dbapi_connection
             _begin(taken, self._lock_seconds)
-            # A newer labctl may have changed the tables: some statements do not look by themselves.
+            # A newer labctl may have changed the tables: this query makes SQLite notice.
             connection.exec_driver_sql("SELECT 1 FROM sqlite_master LIMIT 0")
 
         return engine
@@ -309,16 +313,16 @@ class _Connection(sqlite3.Connection):
     is_out: bool
 
     def close(self) -> None:
-        """Return it to the pool instead of closing it."""
+        """Return the connection to the pool instead of closing it."""
         self.home.give(self)
 
     def end(self) -> None:
-        """Close it."""
+        """Close the connection."""
         super().close()
 
 
 def _text(stored: bytes) -> str | bytes:
-    """Return a stored text; bytes that are not UTF-8 must not hide the rows around them."""
+    """Return a stored text; invalid UTF-8 stays bytes, so that other rows remain readable."""
     try:
         return stored.decode()
     except UnicodeDecodeError:
@@ -326,7 +330,7 @@ def _text(stored: bytes) -> str | bytes:
 
 
 def _begin(connection: sqlite3.Connection, lock_seconds: float) -> None:
-    """Begin a transaction; wait for other writers, but notice Ctrl-C meanwhile."""
+    """Begin a transaction; wait for other writers, but notice Ctrl-C while waiting."""
     end = time.monotonic() + lock_seconds
     connection.execute(f"PRAGMA busy_timeout = {_PIECE_SECONDS * 1000:.0f}")
     while True:
@@ -340,13 +344,13 @@ def _begin(connection: sqlite3.Connection, lock_seconds: float) -> None:
 
 
 def _publish_new(made: Path, path: Path, refusal: str) -> None:
-    """Give a whole file a name that no other file has. Raises DatabaseAway if another has it."""
+    """Rename a complete file to a new name. Raises DatabaseAway if the name is taken."""
     try:
         try:
             os.link(made, path)
         except FileExistsError:
             raise
-        except OSError:  # a file system without links
+        except OSError:  # the file system has no hard links
             os.close(os.open(path, os.O_CREAT | os.O_EXCL))
             made.replace(path)
     except FileExistsError:
@@ -362,10 +366,10 @@ def _file_at(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-#: Files to which this process has connections, the last used one at the end.
+#: Files to which this process has connections; the most recently used is last.
 _known: dict[tuple[Path, float], _Connections] = {}
 _MOST_FILES = 16
-_registering = threading.RLock()  # garbage collection may close what nobody uses any more
+_registering = threading.RLock()  # reentrant: garbage collection may close unused connections
 
 
 def _end_all() -> None:
@@ -385,7 +389,7 @@ def _turn_of(_path: Path) -> threading.Lock:
 
 
 def _forget() -> None:
-    """Start empty in a child: a thread of the parent may have held the lock or a connection."""
+    """Start empty in a forked child: a parent's thread may have held the lock or a connection."""
     _turn_of.cache_clear()
     _known.clear()
     _registering.release()
@@ -399,5 +403,5 @@ os.register_at_fork(
 
 
 def _primary_code(error: BaseException) -> int:
-    """Return SQLite's result code, without the extension in its upper bits; 0 without one."""
+    """Return SQLite's result code, without the extension in its upper bits; 0 if there is none."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF

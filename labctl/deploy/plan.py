@@ -1,4 +1,4 @@
-"""The plan of a deploy, before the first byte is sent: files a board needs, and all problems."""
+"""The plan of a deploy, before the first byte is sent: files that a board needs, and obstacles."""
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from labctl.errors import (
     IntegrityError,
     LabctlError,
 )
-from labctl.files import sha256_file
+from labctl.file_hashes import sha256_file
 from labctl.records.board import BoardFacts, Execution
 from labctl.transport.base import Transport, require
 from labctl.transport.file_transfer import BoardHash
@@ -27,7 +27,7 @@ from labctl.units import size
 
 @dataclass(frozen=True)
 class Object:
-    """A file of this host that a board must have. ``name`` is for people and for look-up."""
+    """A file of this host that a board must have. ``name``: for messages and look-ups."""
 
     sha256: str
     size_bytes: int
@@ -41,13 +41,13 @@ class Object:
 
     @property
     def stored(self) -> StoredObject:
-        """The same object for the board store."""
+        """The same object in the form of the board store."""
         return StoredObject(self.sha256, self.size_bytes, self.name)
 
 
 @dataclass(frozen=True)
 class DeployPlan:
-    """All wanted objects, and those to send.
+    """All objects that the board needs, and those to send.
 
     ``arrived_bytes``: bytes of the missing ones on the board from an earlier attempt.
     """
@@ -63,18 +63,18 @@ class DeployPlan:
 
     @property
     def bytes_to_send(self) -> int:
-        """Bytes that will cross the link."""
+        """Number of bytes to send over the link."""
         return max(0, self.bytes - self.arrived_bytes)
 
     def of(self, objects: Collection[Object]) -> "DeployPlan":
-        """Return the part of the plan that is about some of its objects."""
+        """Return the part of the plan for some of its objects."""
         hashes = {item.sha256 for item in objects}
         missing = (item for item in self.missing if item.sha256 in hashes)
         return DeployPlan(tuple(objects), tuple(missing))
 
 
 def describe(local: Path, *, name: str | None = None, executable: bool = False) -> Object:
-    """Return an object of a file, with its SHA-256. Raises ConfigError if it cannot be read."""
+    """Return the object of a file, with its SHA-256. Raises ConfigError if it cannot be read."""
     try:
         return Object(
             sha256=sha256_file(local),
@@ -90,7 +90,7 @@ def describe(local: Path, *, name: str | None = None, executable: bool = False) 
 def agent_object(facts: BoardFacts, agent_for: Callable[[str], Path]) -> Object:
     """Return the agent for the machine that the board natively runs.
 
-    ``agent_for`` gives the file for a machine as ``uname -m`` names it, and raises ConfigError when
+    ``agent_for`` returns the file for a machine as named by ``uname -m``; it raises ConfigError if
     there is none. A virtual board on a PC gets a PC's agent, whatever its programs are built for.
     """
     return describe(agent_for(facts.machine), name="agent", executable=True)
@@ -114,7 +114,7 @@ def plan(
 AGENT_PRODUCT = "agent"
 #: Output of ``uname -m`` for 32-bit programs on a 64-bit kernel.
 _COMPATIBLE = {"aarch64": "armv8l"}
-#: Far above an agent's own size, far below that of what takes long to hash.
+#: Far above an agent's own size, far below the size of files that take long to hash.
 _PART_BYTES = 4 << 20
 #: Timeout (s) of small queries, including the hash of the agent.
 _ANSWER_SECONDS = 20.0
@@ -123,13 +123,13 @@ _ANSWER_SECONDS = 20.0
 def is_machine(target: Target, machine: str) -> bool:
     """Return True if ``uname -m`` fits the target, also with a 32-bit userland on a 64-bit kernel.
 
-    That such a board executes the target's programs is proven by its agent.
+    The agent proves that such a board can run the target's programs.
     """
     return machine in (target.machine, _COMPATIBLE.get(target.machine))
 
 
 def check_machine(target: Target, facts: BoardFacts) -> None:
-    """Refuse a target of another machine, before anything is moved. Raises ConfigError."""
+    """Refuse a target for another machine, before anything is sent. Raises ConfigError."""
     if facts.execution is not Execution.EMULATED and not is_machine(target, facts.machine):
         raise ConfigError(
             f"target {target.name} is {target.machine}, the board is {facts.machine}",
@@ -155,14 +155,14 @@ def check_features(target: Target, facts: BoardFacts) -> None:
 
 
 def agent_target(machine: str, target: Target) -> str:
-    """Name the target that a board's agent is built for; ``machine`` is its ``uname -m``."""
+    """Return the name of the agent's target on a board; ``machine`` is its ``uname -m``."""
     return target.name if is_machine(target, machine) else f"host-{machine}"
 
 
 def agent_artifact(machine: str, target: Target, lab_root: Path) -> Artifact:
-    """Find the agent for a machine as ``uname -m`` names it.
+    """Find the agent for a machine as named by ``uname -m``.
 
-    Raises ConfigError, of this host: not built yet.
+    Raises ConfigError if this host has not built it yet.
     """
     try:
         return find_artifact(agent_target(machine, target), AGENT_PRODUCT, lab_root=lab_root)
@@ -179,9 +179,9 @@ def agents_in(store: BoardStore) -> list[StoredObject]:
 
 
 def agent_hash(transport: Transport, workdir: str, target: str, lab_root: Path) -> BoardHash | None:
-    """Return the agent's hash command on a board; None without this labctl's agent there.
+    """Return the agent's hash command on a board; None if it lacks this labctl's agent.
 
-    It hashes with all CPUs, by parts. The agent's own bytes are hashed twice: by the board's
+    It hashes parts with all CPUs. The agent's own bytes are hashed twice: by the board's
     ``sha256sum``, to compare them with the build, then by the agent itself. Raises LinkError.
     """
     try:
@@ -196,7 +196,7 @@ def agent_hash(transport: Transport, workdir: str, target: str, lab_root: Path) 
         if seen.hexadecimal != own.sha256:
             return None
         found = BoardHash("sha256", (path, "hash", "--parts", str(_PART_BYTES)), _PART_BYTES)
-        # It is one part, and shows that this agent runs there and knows of parts.
+        # The agent's file is one part; this proves that the agent runs there and can hash parts.
         of_one_part = sha256(bytes.fromhex(own.sha256)).hexdigest()
         seen = found.ask(transport, path, own.size_bytes, _ANSWER_SECONDS)
     except (ConfigError, BoardError, IntegrityError):
@@ -213,10 +213,10 @@ LARGEST_FILE_BYTES = {"vfat": (1 << 32) - 1, "msdos": (1 << 32) - 1, "fat": (1 <
 def problems(
     plan: DeployPlan, survey: Survey, facts: BoardFacts, *, limit_bytes: int | None = None
 ) -> list[LabctlError]:
-    """Return all obstacles of this plan; none if there is nothing to do.
+    """Return all obstacles of this plan; an empty list if nothing has to be sent.
 
-    ``limit_bytes`` is the maximum size of the workdir afterwards. Unknown facts of a board are no
-    obstacle: the deploy is tried.
+    ``limit_bytes``: maximum size of the workdir afterwards. Unknown facts of a board are not
+    obstacles: the deploy is tried.
     """
     if not plan.missing:
         return []
@@ -229,7 +229,7 @@ def problems(
 
 
 def refuse(found: Sequence[LabctlError], board: str) -> None:
-    """Raise all found problems as one error with the blame of the first; none: do nothing."""
+    """Raise all problems as one error with the blame of the first; do nothing without problems."""
     if not found:
         return
     if len(found) == 1:
@@ -279,7 +279,7 @@ def _file_sizes(plan: DeployPlan, survey: Survey, facts: BoardFacts) -> Iterator
 
 
 def _coming(plan: DeployPlan, survey: Survey) -> int:
-    """Bytes of storage that the plan still needs: files in progress have theirs already."""
+    """Return the storage (bytes) that the plan still needs; partial files have theirs already."""
     return sum(
         max(0, item.size_bytes - survey.reserved_bytes.get(item.sha256, 0)) for item in plan.missing
     )

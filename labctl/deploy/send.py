@@ -1,4 +1,4 @@
-"""Send missing objects to a board: each once, proven there, then published; with their rate."""
+"""Send missing objects to a board: once each, verified there, then published. Measure the rate."""
 
 import json
 import threading
@@ -18,16 +18,16 @@ from labctl.files import write_atomic
 from labctl.retry import wait_until
 from labctl.units import counted, size
 
-#: Gets an object and the bytes of it that are on the board so far.
+#: Called with an object and the number of its bytes on the board so far.
 OnProgress = Callable[[Object, int], None]
 
 
 def _ignore(*_what: object) -> None:
-    """Ignore it."""
+    """Do nothing."""
 
 
 class Sources:
-    """Files of this host that are read once for all boards that get them at the same time.
+    """Files of this host, read once for all boards that get them at the same time.
 
     A file is opened for the first board, and closed after the last.
     """
@@ -59,7 +59,7 @@ class Sources:
 class DeployOptions:
     """Options of a deploy.
 
-    ``sources`` is shared by all boards that are served at once. ``pace`` is called with the number
+    ``sources`` is shared by all boards served at the same time. ``pace`` is called with the number
     of bytes before they are sent, and may wait; ``on_loss`` is called with the reason for each
     reconnection.
     """
@@ -75,8 +75,8 @@ def deploy(
 ) -> dict[str, str]:
     """Send the missing objects to the board; return the path there of every object, by SHA-256.
 
-    An object counts only when it is complete: after an error, finished objects stay, and a new plan
-    has the rest. Raises what :meth:`BoardStore.receive` raises.
+    Only complete objects count: after an error, finished objects stay, and a new plan has the rest.
+    Raises the errors of :meth:`BoardStore.receive`.
     """
     options = options or DeployOptions()
     for item in plan.missing:
@@ -96,17 +96,17 @@ def deploy(
     return {item.sha256: store.path(item.sha256) for item in plan.objects}
 
 
-#: At a lower rate per board, a single piece takes longer than boards wait for it.
+#: At a lower rate per board, sending a single piece exceeds the boards' time-out.
 LEAST_BYTES_PER_SECOND = 100_000
 #: Burst after a pause, in seconds of the rate.
 _BURST_SECONDS = 0.1
 _LONGEST_WAIT_SECONDS = 3600.0
-#: Fewer bytes show the start of a transfer, not the rate of the link.
+#: Fewer bytes measure the start of a transfer, not the link's rate.
 LEAST_BYTES = 16 << 20
 
 
 class Pace:
-    """A token bucket. Safe to use from several threads: they share the rate.
+    """A token bucket. Threads can share it, and then share the rate.
 
     Raises ConfigError for a rate below ``LEAST_BYTES_PER_SECOND`` for each of ``boards``.
     """
@@ -126,7 +126,7 @@ class Pace:
         """Wait until the given number of bytes may be sent."""
         with self._lock:
             now = time.monotonic()
-            # Bytes are charged to the time after them; an idle link saves only a small burst.
+            # Bytes use up time after they are sent; an idle link saves only a small burst.
             start = max(self._due, now - _BURST_SECONDS)
             self._due = start + count / self._rate
         if start > now:
@@ -138,17 +138,17 @@ class Pace:
 
 
 def known_rate(path: Path) -> float | None:
-    """Return the bytes per second of the last delivery, from a file; None if there was none."""
+    """Return the bytes per second of the last delivery, from a file; None if there is none."""
     try:
         rate = json.loads(path.read_text(encoding="utf-8"))["bytes_per_second"]
     except (OSError, ValueError, KeyError, TypeError):
-        return None  # an unreadable file counts as none
+        return None  # an unreadable file counts as missing
     return float(rate) if isinstance(rate, int | float) and rate > 0 else None
 
 
 @dataclass
 class Stopwatch:
-    """Bytes sent over a link, and their time. Call it before bytes are sent."""
+    """Number of bytes sent over a link, and their time. Call it before bytes are sent."""
 
     sent_bytes: int = 0
     _began: float = field(init=False)
@@ -164,19 +164,19 @@ class Stopwatch:
 
     @property
     def seconds(self) -> float:
-        """Seconds since it was made."""
+        """Seconds since the stopwatch was made."""
         return time.monotonic() - self._began
 
     @property
     def bytes_per_second(self) -> float | None:
-        """The rate; None if too few bytes were sent to measure it."""
+        """Rate; None if too few bytes were sent to measure it."""
         return self.sent_bytes / self.seconds if self.sent_bytes >= LEAST_BYTES else None
 
     @contextmanager
     def noted(self, path: Path) -> Iterator[Self]:
         """Store the rate of the bytes sent in the block, if any, for :func:`known_rate`.
 
-        Also for an interrupted delivery: its rate is valid until then. Raises HostError.
+        The rate of an interrupted delivery is stored too. Raises HostError.
         """
         try:
             yield self

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from labctl.files import cache_dir, state_dir
+from labctl.folders import cache_dir, state_dir
 
 #: A build tree of llama.cpp, its source and a small model take about this much.
 CACHE_NEED_BYTES = 4 << 30

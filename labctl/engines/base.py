@@ -1,8 +1,8 @@
 """The contract of an engine: its program, how to run it, how to read its output.
 
 An engine knows programs and flags by version, and turns the raw files of a job into a
-:class:`~labctl.records.timing.TimingRecord`. It starts nothing, touches no board, and
-trusts nothing: a value that the raw files do not prove is ``None`` or an error.
+:class:`~labctl.records.timing.TimingRecord`. It starts no program and uses no board. A value that
+the raw files do not prove is ``None`` or an error.
 """
 
 from abc import ABC, abstractmethod
@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from pydantic import ConfigDict, JsonValue, ValidationError, model_validator
 
-from labctl.checked import HostPath, Word, listed
 from labctl.config.recipe import EngineChoice
 from labctl.config.types import BoardPath, InterruptibleModel
 from labctl.config.yaml.document import StrictModel, refuse
@@ -25,6 +24,8 @@ from labctl.errors import ConfigError, HostError, LabctlError, OutputNotUndersto
 from labctl.records.board import BoardFacts
 from labctl.records.timing import TimingRecord
 from labctl.records.trial import Check, JobStatus, ModelIdentity, Workload
+from labctl.suggestions import listed
+from labctl.text_types import HostPath, Word
 from labctl.units import size
 
 _SOURCES = ("product", "file", "board")
@@ -61,7 +62,7 @@ TEXT_BYTES_PER_TOKEN = 4
 
 
 class EngineParameters(InterruptibleModel):
-    """Base of an engine's parameters in a recipe: immutable, strict, unknown keys refused."""
+    """Base of an engine's parameters in a recipe: immutable, strict, no unknown keys."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True
@@ -82,12 +83,12 @@ K = TypeVar("K", bound=EngineKeys)
 
 @dataclass(frozen=True)
 class Roles:
-    """Names of the parameters used to plan, predict and record; None: no such parameter.
+    """Names of the parameters used to plan, predict and record; None if there is no such parameter.
 
     ``threads``: CPU threads. ``tokens``: number of generated tokens; a plan may reduce it.
-    ``warm_up``: true for a pass of the program's own before it measures; a plan may leave it out.
-    ``batch``: tokens of a prompt that pass through the weights together. ``prompt_tokens``: length
-    of a prompt that the program generates itself.
+    ``warm_up``: true if the program makes its own pass before it measures; a plan may leave it out.
+    ``batch``: number of prompt tokens processed together. ``prompt_tokens``: length of a prompt
+    that the program generates itself.
     """
 
     threads: str | None = None
@@ -101,7 +102,7 @@ class Roles:
         return tuple(name for name in vars(self).values() if name is not None)
 
     def workload(self, parameters: Mapping[str, object]) -> Workload:
-        """Return the workload of resolved parameters; a value that is not a number is None."""
+        """Return the workload of resolved parameters; a value that is not a number becomes None."""
 
         def whole(key: str | None) -> int | None:
             value = None if key is None else parameters.get(key)
@@ -125,7 +126,7 @@ class Tool:
 
 @dataclass(frozen=True)
 class Resolved(Generic[P]):
-    """Parameters without open values, and labctl's own decisions."""
+    """Parameters with all values chosen, and notes about labctl's choices."""
 
     parameters: P
     notes: tuple[str, ...] = ()
@@ -137,7 +138,7 @@ class MemoryNeed:
 
     Mapped weights are pages of the file: the kernel may drop them and must read them again. Weights
     that a generation hardly reads do not count. Repacked weights are copies, or weights that were
-    read and never mapped. Everything else is anonymous memory; without it the program fails.
+    read but not mapped. All other memory is anonymous; without it the program fails.
     """
 
     mapped_bytes: int
@@ -164,15 +165,17 @@ class MemoryNeed:
     def resident_bytes(self) -> int:
         """Bytes that must stay in memory so that no weight is read twice, as far as known.
 
-        The pages of weights that were copied are not needed again.
+        The file pages of copied weights are not needed again.
         """
         return max(0, self.mapped_bytes - self.repacked_bytes) + self.anonymous_bytes
 
 
 @dataclass(frozen=True)
 class TokenCounts:
-    """Minimum work of one run: it reads ``prompts`` texts of ``prompt_tokens`` each, and generates
-    ``tokens`` one after the other.
+    """Minimum work of one run: number of prompts and generated tokens.
+
+    It reads ``prompts`` texts of ``prompt_tokens`` each, and generates ``tokens`` one after the
+    other.
     """
 
     prompts: int
@@ -184,9 +187,9 @@ class TokenCounts:
 
 @dataclass(frozen=True)
 class Listen:
-    """Port of a server on the loopback of its machine, and the server's name.
+    """Port of a server on its machine's loopback, and the server's name.
 
-    The name is unique to this start: no answer of another server can be mistaken for its own.
+    The name is unique to this start, so an answer of another server is recognised.
     """
 
     port: int
@@ -197,7 +200,7 @@ class Listen:
 class Inputs:
     """Inputs of a command: paths on the board, the prompt itself, the address to listen on.
 
-    ``None``, or a missing file: the engine does not use it.
+    ``None``, or a missing file, if the engine does not use it.
     """
 
     program: str
@@ -223,7 +226,7 @@ class RawOutput:
     def read(cls, directory: Path) -> "RawOutput":
         """Read ``stdout``, ``stderr`` and ``timeline`` as pulled.
 
-        Raises OutputNotUnderstood for more than the agent lets a job write, HostError.
+        Raises OutputNotUnderstood if they are larger than the agent allows; HostError.
         """
         return cls(*(_read(directory / name) for name in ("stdout", "stderr", "timeline")))
 
@@ -240,7 +243,7 @@ def _read(path: Path) -> bytes:
 
 
 def lines_of(raw: bytes, *, most: int | None = None) -> Iterator[bytes]:
-    """Yield the lines of an output, each with its end; a list of them could take gigabytes.
+    """Yield the lines of an output with their ends; a list of them could take gigabytes.
 
     Raises OutputNotUnderstood for more than ``most``.
     """
@@ -250,7 +253,7 @@ def lines_of(raw: bytes, *, most: int | None = None) -> Iterator[bytes]:
         yield line
 
 
-#: Usual names of parameters that say what is done, and not how fast a token is.
+#: Usual names of parameters that define the work, and do not affect the time per token.
 USUAL_WORKLOAD = ("tokens", "prompt_tokens", "context", "seed", "temperature", "warmup")
 
 
@@ -261,27 +264,27 @@ class EngineBase(ABC, Generic[P]):
     (:class:`~labctl.engines.server.ServerEngine`).
     """
 
-    #: Its name in recipes, and its task.
+    #: Name in recipes, and task.
     name: ClassVar[str]
     task: ClassVar[str]
-    #: The product whose artifacts contain its programs.
+    #: Product whose artifacts contain its programs.
     product: ClassVar[str]
     #: Model of the recipe's ``engine``.
     keys_model: ClassVar[type[EngineKeys]] = EngineKeys
     parameters_model: type[P]
     #: Roles of its parameters.
     roles: Roles = Roles()
-    #: Further parameters that say what is done or shown, and not how fast a token is.
+    #: Further parameters that define the work or display, and do not affect the time per token.
     workload_parameters: ClassVar[tuple[str, ...]] = USUAL_WORKLOAD
-    #: Parameters with the types of the KV cache, with the default of each; None: not known.
+    #: Parameters with the types of the KV cache -> their default; None: unknown.
     cache_types: ClassVar[Mapping[str, str | None]] = {}
-    #: Source of its program; None: a tool of its product.
+    #: Source of its program; None for a tool of its product.
     program: ProgramSource | None = None
     #: True if its models must be GGUF files.
     reads_gguf: ClassVar[bool] = True
     #: True if it continues a prompt; otherwise a prompt is refused.
     uses_prompt: bool = False
-    #: The recipe's files that it reads, by name.
+    #: Files of the recipe that it reads, by name.
     files: tuple[str, ...] = ()
 
     @classmethod
@@ -313,13 +316,13 @@ class EngineBase(ABC, Generic[P]):
         model: ModelIdentity,
         text_bytes: int | None = None,
     ) -> Resolved[P]:
-        """Choose values that the recipe left open, from the board, the model and the text."""
+        """Choose values that the recipe left open, based on the board, the model and the text."""
 
     @abstractmethod
     def memory(
         self, parameters: P, model: ModelIdentity, text_bytes: int | None = None
     ) -> MemoryNeed | None:
-        """Return the memory of a run with resolved parameters; None if it is unknown.
+        """Return the memory of a run with resolved parameters; None if unknown.
 
         ``text_bytes``: length of the prompt, or of the text that it reads; None: the maximum.
         """
@@ -340,7 +343,7 @@ class EngineBase(ABC, Generic[P]):
         """Return the argument vector for a board. Raises ConfigError if that is impossible."""
 
     def comparability(self, tool: Tool, parameters: P) -> dict[str, JsonValue]:
-        """Return values that must be equal in comparable records: program and every parameter."""
+        """Return the values that must be equal in comparable records: program and parameters."""
         return {
             "engine": self.name,
             "intent": self.task,
@@ -349,7 +352,7 @@ class EngineBase(ABC, Generic[P]):
             **parameters.model_dump(mode="json"),
         }
 
-    def locks_memory(self, parameters: P) -> bool:  # noqa: ARG002 - nothing is locked
+    def locks_memory(self, parameters: P) -> bool:  # noqa: ARG002 - locks no memory
         """Return True if its program locks memory, which needs permission."""
         return False
 
@@ -362,9 +365,9 @@ class Engine(EngineBase[P]):
     """A program that ends by itself, and is measured from start to end."""
 
     def token_counts(self, parameters: P, text_bytes: int) -> TokenCounts | None:  # noqa: ARG002 - of others
-        """Return the work of a run with resolved parameters; None if it is unknown.
+        """Return the work of a run with resolved parameters; None if unknown.
 
-        ``text_bytes`` is the length of the prompt, or of the text that it reads.
+        ``text_bytes``: length of the prompt, or of the text that it reads.
         """
         return None
 
@@ -381,7 +384,7 @@ class Engine(EngineBase[P]):
         """Return the checks that are possible with the numbers of a result."""
 
     def build_check(self, timing: TimingRecord, revision: str | None) -> Check | None:
-        """Check that the program reports the revision that was built; None if it reports none.
+        """Check that the program reports the built revision; None if it reports no revision.
 
         ``revision``: source revision of the artifact, if there is an artifact.
         """

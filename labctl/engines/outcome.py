@@ -15,10 +15,10 @@ from labctl.errors import (
 from labctl.records.trial import JobStatus
 
 _SHELL_SIGNAL_BASE = 128
-#: Exit statuses of loaders, `env` and QEMU for a program that they cannot start.
+#: Exit statuses of loaders, `env` and QEMU if they cannot start a program.
 _NOT_STARTED = (1, 126, 127, 255)
-#: Kind of what is missing -> what glibc, musl, bionic, QEMU and `env` (GNU's, busybox's and
-#: toybox's) print.
+#: Kind of the missing part -> message of glibc, musl, bionic, QEMU and `env` (GNU, busybox,
+#: toybox).
 _LACKING = {
     "loader": re.compile(r"qemu-\S{1,80}: Could not open '([^']{1,400})'"),
     "library": re.compile(
@@ -48,9 +48,7 @@ _SIGNALS: dict[int, tuple[str, str]] = {
 
 
 def signal_of(job: JobStatus) -> int | None:
-    """Return the signal that ended the job; shells and emulators report exit status 128 +
-    number.
-    """
+    """Return the signal that ended the job; shells and emulators report status 128 + number."""
     if job.signal is not None:
         return job.signal
     status = job.exit_status
@@ -104,7 +102,7 @@ def diagnose_outcome(job: JobStatus, *, program: str, output_tail: str) -> Labct
 
 
 def _lacks(job: JobStatus, program: str, output_tail: str) -> LabctlError | None:
-    """Return the error of a program that ended because the board lacks a part of it."""
+    """Return the error of a program that ended because a part is missing on the board."""
     if job.exit_status in _NOT_STARTED:
         for kind, pattern in _LACKING.items():
             if found := pattern.search(output_tail):

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from labctl.records.telemetry import StreamSoFar
 
-#: Names of the phases of a run that engines distinguish.
+#: Names of a run's phases that engines distinguish.
 LOADING, PROMPT, GENERATING, RUNNING = "loading", "reading the prompt", "generating", "running"
 
 
@@ -19,7 +19,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class ProgramProgress:
-    """``done`` items of ``total`` (None: unknown), between two times of the board's clock."""
+    """``done`` of ``total`` items (None: unknown), between two times of the board's clock."""
 
     phase: str
     done: int
@@ -30,13 +30,13 @@ class ProgramProgress:
 
     @property
     def per_second(self) -> float | None:
-        """Rate from the first to the last item; None before there are two."""
+        """Rate from the first to the last item; None for fewer than two items."""
         if self.first_ns is None or self.last_ns is None or self.last_ns <= self.first_ns:
             return None
         return (self.done - 1) * 1e9 / (self.last_ns - self.first_ns) if self.done > 1 else None
 
     def remaining_s(self, now_ns: int) -> float | None:
-        """Return the remaining time in s at that rate, by the board's clock; None if unknown."""
+        """Return the remaining time in s at this rate, by the board's clock; None if unknown."""
         rate = self.per_second
         if rate is None or self.total is None or self.last_ns is None:
             return None
@@ -44,7 +44,7 @@ class ProgramProgress:
 
 
 def printed(seen: Seen) -> ProgramProgress:
-    """Return the progress of an unknown program: the bytes that it has printed."""
+    """Return the progress of an unknown program: the number of printed bytes."""
     stream = seen.stdout if seen.stdout.bytes else seen.stderr
     if stream.lines:
         times = stream.first_ns, stream.last_ns
@@ -53,7 +53,7 @@ def printed(seen: Seen) -> ProgramProgress:
 
 
 def generated(stream: StreamSoFar, count: int, asked: int | None, before: str) -> ProgramProgress:
-    """Return the progress of a program that shows tokens; ``before``: phase before the first."""
+    """Return the progress of a program with visible tokens; ``before``: phase before the first."""
     done = count if asked is None else min(count, asked)
     phase = GENERATING if done else before
     return ProgramProgress(phase, done, asked, "tokens", stream.first_ns, stream.last_ns)

@@ -1,25 +1,23 @@
-"""Registry of engines by name, of labctl and of installed packages, and the recipe schema with all.
+"""Registry of engines by name, of labctl and of installed packages, and the recipe schema for all.
 
-Names are looked at without importing any engine; a package is imported when a recipe asks for it,
-and its engines are checked against the contract then. From the engines come the meaning of the
-parameters in a record, the keys in a recipe's schema, and the benchmark of ``boards probe``.
+Looking up names imports no engine. A package is imported when a recipe requests it; its engines are
+then checked against the contract. The engines define the meaning of a record's parameters, the keys
+in a recipe's schema, and the benchmark of ``boards probe``.
 """
 
 import inspect
 import json
-import sys
-import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache, reduce
-from importlib.metadata import EntryPoint, entry_points
+from functools import reduce
+from importlib.metadata import EntryPoint
 from operator import or_
 from typing import Any, Literal
 
 from pydantic import JsonValue, ValidationError, create_model
 from pydantic_core import PydanticCustomError
 
-from labctl.checked import listed, unknown
+from labctl.config.plugins import imported, installed, the_only, unusable
 from labctl.config.recipe import EngineChoice, Recipe
 from labctl.config.recipe_parts import Scalar
 from labctl.config.yaml.document import refuse, refuse_explained
@@ -27,9 +25,10 @@ from labctl.config.yaml.messages import explain, path_text
 from labctl.engines.base import USUAL_WORKLOAD, Engine, EngineBase, EngineKeys
 from labctl.engines.server import ServerEngine
 from labctl.errors import ConfigError
+from labctl.suggestions import listed, unknown
 
 GROUP = "labctl.engines"
-#: labctl's own are here and not in its metadata: a source tree that is not installed has none.
+#: labctl's own engines are here and not in its metadata: an uninstalled source tree has none.
 _OWN = tuple(
     EntryPoint(name, value, GROUP)
     for name, value in (
@@ -40,7 +39,7 @@ _OWN = tuple(
     )
 )
 
-#: Names of the engines whose code is labctl's own.
+#: Names of labctl's own engines.
 OWN_ENGINES = tuple(entry.name for entry in _OWN)
 
 _EngineClass = type[EngineBase[Any]]
@@ -48,20 +47,7 @@ _EngineClass = type[EngineBase[Any]]
 
 def offers() -> tuple[EntryPoint, ...]:
     """Return the entry points of an engine, labctl's own first; import nothing."""
-    return (*_OWN, *_installed(tuple(sys.path)))
-
-
-@cache
-def _installed(_path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
-    """Search the metadata of all distributions on the path, once: it takes milliseconds."""
-    return tuple(sorted(entry_points(group=GROUP), key=lambda entry: entry.name))
-
-
-def owner(entry: EntryPoint) -> str:
-    """Name the distribution of an entry point, with its version."""
-    if entry.dist is None:
-        return "labctl itself"
-    return f"{entry.dist.name or 'a package without a name'} {entry.dist.version}"
+    return (*_OWN, *installed(GROUP))
 
 
 def is_own(name: str) -> bool:
@@ -71,23 +57,11 @@ def is_own(name: str) -> bool:
 
 def load(entry: EntryPoint) -> tuple[_EngineClass, ...]:
     """Import an engine's classes. Raises ConfigError that names the distribution."""
-    try:
-        engines = entry.load()
-    except (Exception, SystemExit) as error:  # third-party code may raise anything
-        details = traceback.format_exc()
-        raise _unusable(entry, f"{type(error).__name__}: {error}", details) from error
+    engines: Any = imported("engine", entry)
     problem = next(_problems(entry, engines), None)
     if problem is not None:
-        raise _unusable(entry, problem)
+        raise unusable("engine", entry, problem)
     return tuple(engines)
-
-
-def _unusable(entry: EntryPoint, why: str, details: str | None = None) -> ConfigError:
-    return ConfigError(
-        f"the engine {entry.name!r} of {owner(entry)} cannot be used: {why}",
-        hint="install a version made for this labctl, or uninstall it",
-        details=details,
-    )
 
 
 def _problems(entry: EntryPoint, engines: object) -> Iterator[str]:
@@ -120,7 +94,7 @@ def _engine_problems(name: str, engine: _EngineClass) -> Iterator[str]:
                 yield f"{engine.__name__} gives a role to {parameter!r}, which is not a parameter"
 
 
-#: The message about an engine of another kind than required.
+#: Message for an engine of another kind than required.
 _KINDS: dict[type[Any], str] = {
     Engine: "a server, which does not end by itself: it cannot run trials",
     ServerEngine: "no server",
@@ -128,25 +102,19 @@ _KINDS: dict[type[Any], str] = {
 
 
 def engine_names() -> list[str]:
-    """Return the names of all engines, labctl's own first; import nothing."""
+    """Return the names of all engines, labctl's own first, without importing."""
     return list(dict.fromkeys(entry.name for entry in offers()))
 
 
 def engine_tasks(name: str) -> dict[str, _EngineClass]:
-    """Return the classes of an engine by task, the usual first.
+    """Return the classes of an engine by task, the usual task first.
 
-    Raises ConfigError for an unknown name, and for a package that cannot be used.
+    Raises ConfigError for an unknown name, or a package that cannot be used.
     """
     found = [entry for entry in offers() if entry.name == name]
     if not found:
         raise ConfigError(unknown("engine", name, engine_names()))
-    if len(found) > 1:
-        owners = listed(map(owner, found), joiner="and")
-        raise ConfigError(
-            f"several packages provide an engine {name!r}: {owners}",
-            hint="uninstall all but one of them",
-        )
-    return {one.task: one for one in load(found[0])}
+    return {one.task: one for one in load(the_only("engine", found))}
 
 
 def make_engine(choice: EngineChoice) -> Engine[Any]:
@@ -157,7 +125,7 @@ def make_engine(choice: EngineChoice) -> Engine[Any]:
 
 
 def make_server(choice: EngineChoice) -> ServerEngine[Any]:
-    """Make an engine that is a server, as :func:`labctl.engines.server_lifecycle.serve` starts it.
+    """Make an engine that is a server, for :func:`labctl.engines.server_lifecycle.serve`.
 
     Raises ConfigError.
     """
@@ -167,7 +135,7 @@ def make_server(choice: EngineChoice) -> ServerEngine[Any]:
 
 
 def check_engine(choice: EngineChoice) -> EngineKeys:
-    """Read the keys of a recipe's ``engine`` as the engine's own, for ``load_recipe``.
+    """Validate a recipe's ``engine`` with the engine's own keys, for ``load_recipe``.
 
     Raises the error of ``refuse``, and ConfigError for a package that cannot be used.
     """
@@ -213,14 +181,14 @@ class Benchmark:
     parameters: Mapping[str, Scalar]
 
 
-#: Short: a board with a phone's CPU needs a second per token for a model of a billion weights.
+#: Short: a phone-class CPU needs a second per token for a model of a billion weights.
 COMPUTE_BENCHMARK = Benchmark(
     {"name": "llama_cpp", "task": "bench"},
     {"prompt_tokens": 64, "tokens": 16, "repetitions": 3},
 )
 
 
-#: Records of an import name no engine, and neither do those of servers: they are llama.cpp's.
+#: Imported records and records of servers name no engine: they come from llama.cpp.
 _UNNAMED = "llama_cpp"
 
 
@@ -228,21 +196,21 @@ _UNNAMED = "llama_cpp"
 class Declared:
     """Meaning of parameters, of all tasks of an engine.
 
-    ``workload`` says what is done, and not how fast; ``cache_types`` are those with the types of
-    the KV cache, with the type where one is not set.
+    ``workload``: parameters that define the work, and do not affect its speed. ``cache_types``:
+    parameters with the types of the KV cache -> type if unset.
     """
 
     workload: frozenset[str] = frozenset(USUAL_WORKLOAD)
     cache_types: Mapping[str, str | None] = field(default_factory=dict)
 
     def cache_type(self, parameters: Mapping[str, JsonValue]) -> str | None:
-        """Return the types of keys and values, as ``q8_0/f16``; None if they are not known."""
+        """Return the types of keys and values, as ``q8_0/f16``; None if unknown."""
         types = [parameters.get(name) or usual for name, usual in self.cache_types.items()]
         return "/".join(dict.fromkeys(str(one) for one in types if one)) or None
 
 
 def declared(engine: str | None) -> Declared:
-    """Return what an engine declares; for one that is not installed here, what is usual."""
+    """Return an engine's declarations; the usual ones if it is not installed here."""
     try:
         tasks = engine_tasks(engine or _UNNAMED).values()
     except ConfigError:
@@ -263,7 +231,7 @@ def declared(engine: str | None) -> Declared:
 def recipe_model() -> tuple[type[Recipe], list[ConfigError]]:
     """Return the model of recipes, and the reasons why unusable engines are left out.
 
-    No recipe runs a server.
+    Servers are left out too: no recipe runs them.
     """
     blocks: list[type[EngineKeys]] = []
     unusable: list[ConfigError] = []
@@ -279,7 +247,7 @@ def recipe_model() -> tuple[type[Recipe], list[ConfigError]]:
 
 
 def _block(engine: _EngineClass, *, is_usual: bool) -> type[EngineKeys]:
-    """Make the model of ``engine`` for one task; the usual one may be left out."""
+    """Make the model of ``engine`` for one task; the name of the usual task is optional."""
     task: Any = Literal[engine.task]
     block: type[EngineKeys] = _with(
         engine.keys_model,

@@ -1,6 +1,6 @@
-"""The contract of an engine that is a server: started, ready, asked many times, stopped.
+"""Contract of an engine that is a server: started, ready, asked many times, stopped.
 
-The engine starts nothing and waits for nothing: :mod:`labctl.engines.server_lifecycle` does.
+The engine itself neither starts nor waits: :mod:`labctl.engines.server_lifecycle` does.
 """
 
 import json
@@ -15,7 +15,7 @@ from labctl.errors import OutputNotUnderstood
 from labctl.records.timing import StopReason
 
 _SHOWN_BYTES = 2000
-#: Longest answer to one question.
+#: Maximum size of one answer.
 _MOST_BYTES = 64 << 20
 
 
@@ -23,7 +23,7 @@ _MOST_BYTES = 64 << 20
 class Question:
     """A text to continue, byte for byte, without a chat template.
 
-    ``temperature`` 0 takes the likeliest token each time.
+    ``temperature`` 0 always chooses the most likely token.
     """
 
     prompt: str
@@ -34,7 +34,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Answer:
-    """Answer of the server to a question; times are its own, None if it reports none."""
+    """Answer of the server to a question; times by its own clock, None if not reported."""
 
     text: str
     generated_tokens: int
@@ -70,8 +70,8 @@ class Reply:
 class Endpoint:
     """A started server, with its address for this host.
 
-    ``address`` is ``http://HOST:PORT``, ``name`` the server's name, and ``silence_s`` its longest
-    silence in seconds.
+    ``address``: ``http://HOST:PORT``. ``name``: the server's name. ``silence_s``: maximum time in s
+    without data.
     """
 
     address: str
@@ -116,11 +116,11 @@ class ServerEngine(EngineBase[P]):
     def is_ready(self, server: Endpoint) -> bool:
         """Check once if it answers questions.
 
-        Raises :class:`labctl.http.Unreachable` while nothing listens, and OutputNotUnderstood for
-        what cannot be the server that was started.
+        Raises :class:`labctl.http.Unreachable` while nothing listens, and OutputNotUnderstood if
+        the answer cannot come from the started server.
         """
 
-    def identify(self, server: Endpoint) -> ServerIdentity:  # noqa: ARG002 - others use it
+    def identify(self, server: Endpoint) -> ServerIdentity:  # noqa: ARG002 - for subclasses
         """Return the identity that a ready server reports.
 
         Raises :class:`labctl.http.Unreachable`, OutputNotUnderstood.

@@ -14,11 +14,11 @@ from labctl.records.trial import JobStatus
 from labctl.retry import wait_until
 
 _SHOWN_BYTES = 2000
-#: Time between two checks of a starting server.
+#: Time (s) between two checks of a starting server.
 _LOOK_SECONDS = 0.05
-#: Time-out of one check: a server that loads may not answer at all.
+#: Time-out (s) of one check: a server may not answer at all while it loads.
 _LOOK_SILENCE_SECONDS = 5.0
-#: Time to learn of a server's end after its connection broke.
+#: Time (s) to wait for a server's end after its connection broke.
 _END_SECONDS = 2.0
 _IDENTITY_SECONDS = 30.0
 
@@ -33,13 +33,13 @@ class RunningServer(Protocol):
         """Address for this host, ``http://HOST:PORT``."""
 
     def end(self) -> JobStatus | None:
-        """Return its end; None while it runs."""
+        """Return how it ended; None while it runs."""
 
     def output(self) -> RawOutput:
         """Return its output so far."""
 
     def stop(self) -> None:
-        """End it, and all that it started. Does nothing when it has ended."""
+        """End it and all its children. Does nothing if it has ended."""
 
 
 class ServerHost(Protocol):
@@ -64,8 +64,8 @@ class Server:
     def ask(self, question: Question, *, timeout: float) -> Answer:
         """Ask one question; it may take ``timeout`` seconds.
 
-        Raises ProgramTimeout; ProgramFailed, or the engine's error for its last output, if it has
-        ended or refuses; OutputNotUnderstood.
+        Raises ProgramTimeout, or OutputNotUnderstood. If the server has ended or refuses, raises
+        ProgramFailed, or the engine's error for its last output.
         """
         return self._asked(lambda endpoint: self.engine.ask(endpoint, question), timeout)
 
@@ -74,7 +74,7 @@ class Server:
         return self._asked(self.engine.identify, _IDENTITY_SECONDS)
 
     def check(self) -> None:
-        """Raise the reason of its end; return while it runs.
+        """Raise an error if it has ended.
 
         Raises as :meth:`ask` does, and the errors of ``running.end``: a board's InfraError.
         """
@@ -147,9 +147,9 @@ def serve(
 ) -> Iterator[Server]:
     """Serve during the block: yield the server when it is ready, and stop it at the end.
 
-    ``ready_within``: most seconds for loading. Raises ProgramTimeout if it takes longer;
-    ProgramFailed, or the engine's error for its last output, if it ends before; ConfigError for an
-    impossible command.
+    ``ready_within``: maximum time (s) for loading. Raises ProgramTimeout if loading takes longer;
+    ProgramFailed, or the engine's error for its last output, if the server ends before; ConfigError
+    for an impossible command.
     """
     listen = Listen(host.free_port(), f"labctl-{secrets.token_hex(8)}")
     argv = engine.command(tool, parameters, replace(inputs, listen=listen))

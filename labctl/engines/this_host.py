@@ -1,7 +1,7 @@
 """Servers on this host, for :mod:`labctl.engines.server_lifecycle`.
 
-A server ends with the process that started it, in every case: a shell beside it waits for the end
-of a pipe that this process holds open, then kills the server's process group.
+A server always ends with the process that started it: a shell beside it waits for the end of a pipe
+that this process holds open, then kills the server's process group.
 """
 
 import os
@@ -20,7 +20,7 @@ from labctl.errors import HostError, ToolMissing
 from labctl.records.trial import JobStatus
 
 _LOOPBACK = "127.0.0.1"
-#: A background command has no standard input of the shell's, but other descriptors.
+#: A background command does not get the shell's standard input, but its other descriptors.
 _WITH_THIS_PROCESS = """\
 exec 3<&0 </dev/null
 { trap '' HUP INT TERM; cat <&3 >/dev/null 2>&1; kill -s KILL 0; } &
@@ -31,7 +31,7 @@ exec "$@"
 
 @dataclass(frozen=True)
 class ThisHost:
-    """Starts servers here; their output is kept in ``folder``."""
+    """Starts servers here; keeps their output in ``folder``."""
 
     folder: Path
 
@@ -76,7 +76,7 @@ class HostServer:
     port: int
     stdout: Path
     stderr: Path
-    #: Descriptor that shows the server that this process lives.
+    #: Descriptor that tells the server's shell that this process lives.
     alive: int | None = None
     began_ns: int = field(default_factory=time.monotonic_ns)
     _end: JobStatus | None = None
@@ -87,7 +87,7 @@ class HostServer:
         return f"http://{_LOOPBACK}:{self.port}"
 
     def end(self) -> JobStatus | None:
-        """Return its end; None while it runs. Raises HostError."""
+        """Return how it ended; None while it runs. Raises HostError."""
         status = self.program.poll()
         if status is not None and self._end is None:
             self._end = self._ended(status)

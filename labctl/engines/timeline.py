@@ -1,4 +1,4 @@
-"""The agent's timeline: times at which pieces of a program's output, and so tokens, left its pipe.
+"""The agent's timeline: times at which pieces of a program's output (tokens) left its pipe.
 
 Format (version 1), written by the on-board agent: a first line ``labctl-timeline 1 <start_ns>``,
 then for every read from a pipe ``<ns> <1|2> <offset> <length>``: the board's monotonic clock, the
@@ -19,7 +19,7 @@ from labctl.stats.describe import percentile
 _HEADER = re.compile(rb"labctl-timeline 1 ([0-9]{1,19})")
 _ENTRY = re.compile(rb"([0-9]{1,19}) ([12]) ([0-9]{1,19}) ([0-9]{1,19})")
 
-#: Reads from the pipes of a job. A program that prints each token makes one of each.
+#: Maximum number of reads from a job's pipes; a program that prints each token makes one per token.
 MOST_PIECES = 1 << 20
 
 STDOUT = 1
@@ -56,7 +56,7 @@ class Timeline:
 def parse_timeline(raw: bytes) -> Timeline:
     """Read a timeline.
 
-    Raises OutputNotUnderstood if it is not of version 1, is torn, goes backwards or has gaps.
+    Raises OutputNotUnderstood if it has another version, is incomplete, goes backwards or has gaps.
     """
     if raw.count(b"\n") > MOST_PIECES:
         raise OutputNotUnderstood(f"the timeline has more than {MOST_PIECES:,} lines")
@@ -90,23 +90,22 @@ def parse_timeline(raw: bytes) -> Timeline:
     return Timeline(start, tuple(chunks))
 
 
-#: With more than this share of unseen tokens, single times mean nothing.
+#: With a larger share of unseen tokens, single times mean nothing.
 MOST_UNSEEN = 0.25
-#: A figure is given if the unknown part changes it by no more than this.
+#: A value is reported only if the unknown part changes it by at most this factor.
 _TOLERANCE = 1.01
-#: Number of gaps that a sentence names.
+#: Maximum number of gaps named in a sentence.
 _MOST_NAMED = 4
-#: A gap of this many typical gaps may contain one more token; a token does not take half of its
-#: time.
+#: A gap of this many typical gaps may contain another token: no token takes half its usual time.
 _WIDE = 1.5
 
 
 @dataclass(frozen=True)
 class TokenTimes:
-    """Gaps between arrivals in ns, those that may contain several tokens, and their statistics.
+    """Gaps between arrivals in ns, gaps that may contain several tokens, and statistics.
 
-    ``first`` and ``last`` count the tokens before and after the span from the first arrival to the
-    last, None if unknown. ``span_ns`` is None with fewer than two arrivals.
+    ``first`` and ``last``: number of tokens before the first arrival and after the last; None if
+    unknown. ``span_ns``: time from the first arrival to the last; None for fewer than two arrivals.
     """
 
     gaps_ns: tuple[int, ...]
@@ -135,12 +134,12 @@ class TokenTimes:
 
         Args:
             times_ns: at least one arrival.
-            generated: tokens, no fewer than arrivals.
+            generated: number of tokens, at least the number of arrivals.
             first: tokens before the first arrival, or in it before its last token.
             last: tokens that came after the last arrival.
-            held: the tokens of gaps that are known to contain several, by index.
-            step_ns: the mean time of all steps by other time stamps. Where the ends are unknown it
-                must confirm the rate: a step that was not seen may be a stall.
+            held: number of tokens in gaps that are known to contain several, by index.
+            step_ns: mean time of all steps by other time stamps. If the ends are unknown, it must
+                confirm the rate: an unseen step may be a stall.
         """
         held = held or {}
         gaps = tuple(late - early for early, late in pairwise(times_ns))
@@ -177,9 +176,9 @@ class TokenTimes:
         return found if known else found.confirmed_by(step_ns)
 
     def confirmed_by(self, step_ns: float | None) -> "TokenTimes":
-        """Return the times, without the rate unless it holds for all steps, even at the ends.
+        """Return the times; without the rate unless it holds for all steps, also at the ends.
 
-        ``step_ns``: their mean, from other time stamps; None if there are none.
+        ``step_ns``: mean step time from other time stamps; None if there are none.
         """
         if self.mean_ns is None or (
             step_ns and 1 / _TOLERANCE <= self.mean_ns / step_ns <= _TOLERANCE
@@ -191,10 +190,10 @@ class TokenTimes:
 def _ends(
     first: int | None, last: int | None, somewhere: int, room: int
 ) -> tuple[int | None, int | None, int]:
-    """Return the tokens before the first arrival, after the last, and between both.
+    """Return the number of tokens before the first arrival, after the last, and between them.
 
-    Of ``somewhere`` tokens. The ends are None, and all tokens may be between, where the reported
-    ones contradict their number, or ``room``: that of the gaps.
+    ``somewhere``: number of unseen tokens. ``room``: number that the gaps can contain. If the
+    reported ends contradict these numbers, the ends are None, and all unseen tokens may be between.
     """
     inside = somewhere - (first or 0) - (last or 0)
     known = first is not None and last is not None
@@ -252,9 +251,10 @@ def _between(
 
 
 def _holding(gaps: Mapping[int, int], unseen: int, *, widest: bool) -> set[int]:
-    """Return the gaps with ``unseen`` more tokens, if these are the widest ones.
+    """Return the gaps that contain ``unseen`` more tokens, if these are the widest gaps.
 
-    Alternatively the narrowest of the wide ones. Gaps are added until all tokens are found.
+    With ``widest`` False, if these are the narrowest of the wide gaps. Gaps are added until all
+    tokens are found.
     """
     found: set[int] = set()
     more = _more(gaps)
@@ -268,7 +268,7 @@ def _holding(gaps: Mapping[int, int], unseen: int, *, widest: bool) -> set[int]:
 
 
 def _room(gaps: Mapping[int, int]) -> int:
-    """Return the number of further tokens that the wide gaps may contain."""
+    """Return the number of further tokens that the wide gaps can contain."""
     more = _more(gaps)
     return sum(more[index] for index in _wide(gaps))
 
@@ -279,6 +279,6 @@ def _wide(gaps: Mapping[int, int]) -> list[int]:
 
 
 def _more(gaps: Mapping[int, int]) -> dict[int, int]:
-    """Return the number of further tokens in a gap: ``k`` at ``k + 1`` times the median, or one."""
+    """Return further tokens for each gap: ``k`` at ``k + 1`` times the median, at least one."""
     typical = median(gaps.values()) if gaps else 0
     return {i: max(1, round(gap / typical) - 1) if typical else 1 for i, gap in gaps.items()}

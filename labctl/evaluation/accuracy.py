@@ -9,7 +9,7 @@ from labctl.records.evaluation import GenerationRecord, GradeRecord
 from labctl.stats.intervals import Interval
 from labctl.stats.proportions import clustered_interval
 
-#: Notes of grades that a limit of the grader ended: they count as wrong, and are shown.
+#: Notes of grades that a limit of the grader ended; they count as wrong, and are shown.
 LIMIT_NOTES = ("time-limit", "memory-limit", "crash")
 
 #: A budget, in generated tokens; None = no limit.
@@ -23,10 +23,10 @@ _Sample = tuple[str, int]
 class Accuracy:
     """One variant at one budget, judged by one version of one grader.
 
-    ``grades`` has one grade for each question and sample, in the order in which questions are
-    asked; ``failed`` holds the questions (with their samples) that got no answer: they are not
-    counted. ``overruns`` counts answers longer than the budget that their prompt stated; None: none
-    stated. ``stopped``: the stop rule may have ended the asking.
+    ``grades``: one for each question and sample, in the order of asking. ``failed``: the questions
+    (with their samples) that got no answer; they are not counted. ``overruns``: number of answers
+    longer than the budget stated in their prompt; None: no budget stated. ``stopped``: the stop
+    rule may have ended the asking.
     """
 
     variant: str
@@ -89,12 +89,12 @@ class Accuracy:
 
     @cached_property
     def tokens(self) -> tuple[int, ...]:
-        """Generated tokens within the budget, of each grade that has their number."""
+        """Generated tokens within the budget, for each grade that has their number."""
         return tuple(grade.tokens for grade in self.grades if grade.tokens is not None)
 
     @cached_property
     def verdicts(self) -> dict[str, tuple[bool, ...]]:
-        """For each question, in order, the verdicts on its samples: one cluster."""
+        """Verdicts on the samples of each question (one cluster), in order."""
         found: dict[str, list[bool]] = {}
         for grade in self.grades:
             found.setdefault(grade.question, []).append(grade.correct)
@@ -103,7 +103,7 @@ class Accuracy:
 
 @dataclass(frozen=True)
 class Disagreement:
-    """One text that graders judge differently: their grades, in the order of the graders."""
+    """One text that graders judge differently, with their grades in the order of the graders."""
 
     question: str
     variant: str
@@ -131,7 +131,7 @@ class AccuracyTable:
 
     @cached_property
     def disagreements(self) -> tuple[Disagreement, ...]:
-        """All texts that the graders judge differently, variant by variant."""
+        """All texts that the graders judge differently, by variant."""
         texts: dict[tuple[str, Budget, str, int], list[GradeRecord]] = {}
         for one in self.cells:
             for grade in one.grades:
@@ -145,7 +145,7 @@ class AccuracyTable:
 
 
 def in_both(one: Accuracy, other: Accuracy) -> list[tuple[str, tuple[bool, ...], tuple[bool, ...]]]:
-    """Pair two accuracies: return each question that both have, with both verdicts."""
+    """Return each question that both accuracies have, with both verdicts."""
     return [
         (question, verdicts, other.verdicts[question])
         for question, verdicts in one.verdicts.items()
@@ -164,11 +164,11 @@ def accuracy_table(
 ) -> AccuracyTable:
     """Combine the grades of an evaluation.
 
-    ``questions`` and ``variants`` give the order. Of several grades of one text the last one
-    counts, but an answer under a real limit counts before one that labctl cut. Of a grader's
-    versions, the last one used counts. ``stopped``: the recipe has a stop rule; intervals are wider
-    because of it. ``common``: ``max_time`` ended the asking; count only samples that have a grade,
-    or a failure, in every cell of a grader.
+    ``questions`` and ``variants`` give the order. If a text has several grades, the last one
+    counts, but an answer under a real limit replaces one that labctl cut. Only the last used
+    version of a grader counts. ``stopped``: the recipe has a stop rule, so intervals are wider.
+    ``common``: ``max_time`` ended the asking; count only samples that have a grade, or a failure,
+    in every cell of a grader.
     """
     rank = {question: number for number, question in enumerate(questions)}
     newest = _newest(grades)
@@ -228,7 +228,7 @@ def _ascending(budget: Budget) -> tuple[bool, int]:
 
 
 def _newest(grades: Iterable[GradeRecord]) -> list[GradeRecord]:
-    """Leave out the grades of all but the last version used."""
+    """Keep only the grades of the last version used."""
     every = list(grades)
     last = {grade.grader: grade.version for grade in every}
     return [grade for grade in every if grade.version == last[grade.grader]]

@@ -1,7 +1,7 @@
-"""Agreement of two servers of one model: does a host answer like the board?
+"""Agreement of two servers of one model, to check that a host answers like the board.
 
-Different kernels round differently, and one other token changes the rest of an answer. Identical
-answers are not required: their share is reported, and the effect on the accuracy.
+Different kernels round differently, and one different token changes the rest of an answer. Answers
+need not be identical: their share and the effect on the accuracy are reported.
 """
 
 from collections import Counter
@@ -30,7 +30,7 @@ from labctl.stats.proportions import interval_of_variance
 
 #: With fewer common answers, the result is uncertain.
 ENOUGH = 50
-#: First tokens of the classes of a histogram.
+#: First token of each class of the histogram.
 CLASSES = (1, 2, 5, 17, 65, 257)
 
 
@@ -44,7 +44,7 @@ class Answers:
 
     @classmethod
     def of(cls, run: RunDirectory) -> "Answers":
-        """Read an evaluation. Raises ConfigError."""
+        """Read the answers of an evaluation. Raises ConfigError."""
         directory = EvaluationDirectory(run)
         generations = [one for one in directory.generations() if one.check is None]
         return cls(directory.record(), generations, list(directory.grades()))
@@ -77,7 +77,7 @@ class Served:
 
 @dataclass(frozen=True)
 class Difference:
-    """Two answers to a question that differ, and the first place where they do, from 1.
+    """Two different answers to a question, and the first different place, from 1.
 
     ``token`` is None if a server did not report its tokens.
     """
@@ -102,10 +102,10 @@ class AccuracyGap:
 
 @dataclass(frozen=True)
 class Agreement:
-    """Answers of two servers to the same questions with the same prompt.
+    """Comparison of two servers: their answers to the same questions with the same prompt.
 
-    ``compared`` is the number of pairs of answers, ``by_question`` the number for each question,
-    ``unpaired`` the number of answers that only one side has.
+    ``compared``: number of pairs of answers. ``by_question``: pairs for each question.
+    ``unpaired``: number of answers that only one side has.
     """
 
     prompt: str
@@ -120,9 +120,9 @@ class Agreement:
 
     @cached_property
     def identical(self) -> Interval:
-        """Share of identical answers, with its 95 % interval. A question is one cluster:
+        """Share of identical answers, with its 95 % interval. Each question is one cluster:
 
-        its answers within several limits begin alike, and so differ together.
+        its answers within several limits begin alike, so they differ together.
         """
         share = 1 - len(self.differences) / self.compared
         unlike = Counter(one.question for one in self.differences)
@@ -169,7 +169,7 @@ class Agreement:
 def agreements(first: Answers, second: Answers) -> list[Agreement]:
     """Compare the answers of two evaluations, or of two models in one.
 
-    Pairs have the same model, by the hash of its file, and the same prompt. In one evaluation two
+    A pair has the same model, by the hash of its file, and the same prompt. In one evaluation two
     keys of the same file are a pair. Raises ConfigError, with the reason, if nothing can be
     compared.
     """
@@ -267,7 +267,7 @@ def _difference(one: GenerationRecord, other: GenerationRecord) -> Difference | 
 
 
 def _first(one: Sequence[object], other: Sequence[object]) -> int:
-    """Return the first differing place, from 1; after the end of one that begins the other."""
+    """Return the first different place, from 1; if one text ends first, the place after it."""
     pairs = enumerate(zip(one, other, strict=False), 1)
     shorter = min(len(one), len(other)) + 1
     return next((number for number, (a, b) in pairs if a != b), shorter)

@@ -1,4 +1,4 @@
-"""Recipes of any kind: read from files, with their needs.
+"""Read recipes of any kind from files, and list their needs.
 
 A recipe with an ``engine`` measures times, one with a ``dataset`` asks questions, one with an
 ``endpoint`` alone loads a server.
@@ -41,16 +41,16 @@ def read_served(
 ) -> "EvaluationRecipe | LoadTestRecipe":
     """Read the recipe of an evaluation or a load test. Raises ConfigError."""
     if recipe_kind(document) == "load-test":
-        from labctl.evaluation.serving.recipe import load_load_test
+        from labctl.evaluation.serving.recipe import LoadTestRecipe
 
-        return load_load_test(document, settings)
+        return LoadTestRecipe.read(document, settings)
     from labctl.evaluation.recipe import load_evaluation
 
     return load_evaluation(document, settings, lab_root=lab_root)
 
 
 def any_of(kind: Kind, resolved: Any) -> AnyRecipe:
-    """Return a recipe of a kind from its resolved form. Raises ValidationError."""
+    """Return a recipe of this kind from its resolved form. Raises ValidationError."""
     if kind == "load-test":
         from labctl.evaluation.serving.recipe import LoadTestRecipe
 

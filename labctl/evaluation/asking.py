@@ -1,7 +1,7 @@
-"""Asks all questions of an evaluation at its endpoints, each with a limit of concurrent questions.
+"""Ask all questions of an evaluation; each endpoint has a limit of concurrent questions.
 
-The endpoints of a model take from one queue, so the fastest answers most. If one dies, its
-questions return to the queue. An answer counts only once it is on disk.
+The endpoints of a model share one queue, so the fastest one answers most. If an endpoint dies, its
+questions return to the queue. An answer counts only when it is on disk.
 """
 
 import asyncio
@@ -26,13 +26,13 @@ from labctl.evaluation.recipe_parts import Sampling
 from labctl.records.evaluation import GenerationRecord
 from labctl.records.trial import Failure
 
-#: After this number of consecutive failures a server counts as dead, even if it still identifies
+#: Number of consecutive failures after which a server counts as dead, even if it still identifies
 #: itself.
 _MOST_IN_A_ROW = 3
 _IDENTIFY_SECONDS = 30.0
-#: Number of times that a lost server is started again.
+#: Most restarts of a lost server.
 _MOST_RESTARTS = 2
-#: Number of answers per endpoint whose tokens are counted again by its tokenizer.
+#: Number of answers per endpoint whose tokens are counted again with its tokenizer.
 _COUNTED_AGAIN = 3
 
 #: Receives each record that is on disk.
@@ -53,14 +53,14 @@ class OpenEndpoint:
     concurrency: int
     restart: Callable[[], EndpointClient] | None = None
     restarts: int = 0
-    #: Clients from before a restart.
+    #: Clients that were used before a restart.
     former: list[EndpointClient] = field(default_factory=list)
     active: int = 0
     in_a_row: int = 0
     counted_again: int = 0
-    #: Reason for not asking it any more.
+    #: Reason not to ask the server any more.
     dead: HostError | None = None
-    #: Held while the next question is chosen, and during a question that must run alone.
+    #: Held during the choice of the next question, and during a question that must run alone.
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     #: Held during a restart.
     restarting: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -99,7 +99,7 @@ class Asking:
         self._changed = asyncio.Condition()
         self._writing = asyncio.Lock()
         self._enough = False
-        #: Endpoints at which a question failed.
+        #: Endpoints at which a question failed, by question.
         self._tried: dict[Ask, set[str]] = {}
         self.retries = 0
         self._cutting = {model: ledger.cuts(model) for model in self._queues.models}
@@ -118,7 +118,7 @@ class Asking:
     async def run(self, deadline: float | None) -> bool:
         """Ask until all is answered, the stop rule is met or ``deadline`` (loop's clock) passes.
 
-        Return False if the time was too short. Raises HostError when a model has no endpoint left.
+        Return False if the time was too short. Raises HostError if a model has no endpoint left.
         """
         try:
             async with asyncio.timeout_at(deadline), asyncio.TaskGroup() as group:
@@ -127,7 +127,7 @@ class Asking:
                         group.create_task(self._work(endpoint))
         except TimeoutError:
             return False
-        except ExceptionGroup as errors:  # one error ends all; report only that one
+        except ExceptionGroup as errors:  # the first error ends all; report only this error
             first: Exception = errors
             while isinstance(first, ExceptionGroup):
                 first = first.exceptions[0]
@@ -146,7 +146,7 @@ class Asking:
                 self._queues.want(ask)
 
     async def _work(self, endpoint: OpenEndpoint) -> None:
-        """Take one question after the other."""
+        """Ask one question after the other."""
         while endpoint.dead is None and not self._enough:
             async with endpoint.turn:
                 ask = await self._next(endpoint)
@@ -161,7 +161,7 @@ class Asking:
             await self._one(endpoint, ask)
 
     async def _next(self, endpoint: OpenEndpoint) -> Ask | None:
-        """Return the next question for an endpoint; None if there will be none."""
+        """Return the next question for an endpoint; None if no more will come."""
         model, queues = endpoint.model, self._queues
         async with self._changed:
             await self._changed.wait_for(
@@ -210,7 +210,7 @@ class Asking:
         self._heard(record)
 
     def _stop_cutting(self, model: str) -> None:
-        """Ask at every limit from now on, and again for answers that were cut."""
+        """Ask at every limit from now on, also again where answers were cut."""
         self._note(
             f"{model}: answers under real limits differ from cut ones; every budget is asked from"
             " now on"
@@ -223,7 +223,7 @@ class Asking:
                         self._want(self._ledger.missing(Key(question, variant.name, sample)))
 
     def _lose(self, endpoint: OpenEndpoint) -> None:
-        """Continue without an endpoint. Raises its error if its model has no other."""
+        """Continue without an endpoint. Raises its error if its model has no other endpoint."""
         assert endpoint.dead is not None
         others = [
             one.name for one in self._endpoints if one.model == endpoint.model and one.dead is None
@@ -236,7 +236,7 @@ class Asking:
         )
 
     async def _asked(self, endpoint: OpenEndpoint, ask: Ask) -> GenerationRecord | None:
-        """Ask once; None if another endpoint must be asked."""
+        """Ask once; return None if another endpoint must be asked."""
         began, client = time.monotonic_ns(), endpoint.client
         try:
             answered = await generate_with_retries(
@@ -247,7 +247,7 @@ class Asking:
             )
         except TryAgain as error:
             async with endpoint.restarting:
-                if endpoint.client is not client:  # meanwhile, for another question
+                if endpoint.client is not client:  # restarted meanwhile, for another question
                     return None
                 is_lost = endpoint.dead is None and await self._is_lost(endpoint)
                 if is_lost and await self._restarted(endpoint):
@@ -274,7 +274,7 @@ class Asking:
         try:
             check = await check_count(endpoint.client, found)
         except (TryAgain, JobError, ConfigError):
-            return  # it answered; its tokenizer cannot be asked
+            return  # it answered, but its tokenizer cannot be asked
         if check and not check.agrees:
             endpoint.counted_again = _COUNTED_AGAIN
             self._note(
@@ -295,7 +295,7 @@ class Asking:
         return False
 
     async def _restarted(self, endpoint: OpenEndpoint) -> bool:
-        """Restart a lost server if labctl started it and it was not lost too often."""
+        """Restart a lost server if labctl started it, unless it was lost too often."""
         if endpoint.restart is None or endpoint.restarts >= _MOST_RESTARTS:
             return False
         endpoint.restarts += 1

@@ -1,13 +1,13 @@
-"""Budgets: limits of generated tokens, and one long generation cut at smaller ones.
+"""Budgets: limits of generated tokens; a long generation can be cut at smaller limits.
 
 A run uses it like this:
 
-1. Where the prompt states no budget, ask once at the largest one, with ``offsets``.
-2. For each smaller budget: :func:`cut` if :func:`can_cut`, otherwise ask at that budget. 3. On
-:data:`CHECKED_QUESTIONS` questions of each model ask at a smaller budget, too, at the run's
-concurrency, and compare the cut with it: :func:`check_truncation`. If more than 1 % differ, ask at
-every budget instead. A server that computes several questions at once may round differently, so a
-check with one slot proves nothing for eight.
+1. If the prompt states no budget, ask once at the largest budget, with ``offsets``.
+2. For each smaller budget: :func:`cut` if :func:`can_cut`, otherwise ask at this budget.
+3. On :data:`CHECKED_QUESTIONS` questions of each model also ask at a smaller budget, at the run's
+   concurrency, and compare the answer with the cut one: :func:`check_truncation`. If more than 1 %
+   differ, ask at every budget instead. A server that computes several questions at once may round
+   differently, so a check with one slot proves nothing for eight.
 """
 
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ from typing import Literal
 
 from labctl.records.evaluation import FinishReason, GenerationRecord
 
-#: Number of questions that the check of truncation needs, and largest share that may differ.
+#: Number of questions that the truncation check needs, and largest share that may differ.
 CHECKED_QUESTIONS = 100
 MOST_DISAGREEMENT = 0.01
 
@@ -25,8 +25,8 @@ MOST_DISAGREEMENT = 0.01
 class Cut:
     """An answer within a budget, as a server with this limit would give it.
 
-    ``complete``: the model ended it, and no limit. ``tokens`` within the budget; None: not known.
-    ``truncated_here``: labctl cut a longer generation.
+    ``complete``: ended by the model, not by a limit. ``tokens``: number within the budget; None:
+    not known. ``truncated_here``: labctl cut a longer generation.
     """
 
     text: str
@@ -36,12 +36,12 @@ class Cut:
 
     @property
     def complete(self) -> bool:
-        """True if the model came to its end within the budget."""
+        """True if the model ended the answer within the budget."""
         return self.finish == "stop"
 
 
 def can_cut(generation: GenerationRecord, budget: int | None) -> bool:
-    """Return True if a generation shows what its server would answer within a budget.
+    """Return True if a generation shows the answer of its server within a budget.
 
     A generation that ended by itself within the budget needs no token ends for this.
     """
@@ -83,7 +83,7 @@ def _count(generation: GenerationRecord) -> int | None:
 
 
 def _ends_known(generation: GenerationRecord, count: int) -> bool:
-    """Return True if every token has an end, in order, inside the text."""
+    """Return True if every token has an end inside the text, in order."""
     ends = generation.token_ends
     if ends is None or len(ends) != count:
         return False
@@ -91,18 +91,18 @@ def _ends_known(generation: GenerationRecord, count: int) -> bool:
 
 
 def tokens_within(time_ns: int, time_per_token_ns: int) -> int:
-    """Return the number of whole tokens that a model generates in a time; 0: not even one.
+    """Return the number of whole tokens that a model generates in a time; may be 0.
 
-    The time of the prompt is not included: budgets compare the time per token.
+    The time of the prompt is not included, since budgets compare the time per token.
     """
     return time_ns // time_per_token_ns
 
 
 def equal_tokens(tokens: int, *, time_per_token_ns: int, other_time_per_token_ns: int) -> int:
-    """Return the tokens that the other model generates in the time of ``tokens`` of the first.
+    """Return the number of tokens of the other model in the time of ``tokens`` of the first.
 
-    Rounded to the nearest, halves up, as in the experiment: at 18.18 and 49.73 s a token, 100
-    are 37 of the other, 200 are 73, 300 are 110. 0: not even half a token.
+    Rounded to the nearest, halves up, as in the experiment: at 18.18 and 49.73 s per token, 100
+    tokens become 37, 200 become 73, 300 become 110. 0: not even half a token.
     """
     time = tokens * time_per_token_ns
     return (2 * time + other_time_per_token_ns) // (2 * other_time_per_token_ns)
@@ -110,10 +110,10 @@ def equal_tokens(tokens: int, *, time_per_token_ns: int, other_time_per_token_ns
 
 @dataclass(frozen=True)
 class TruncationCheck:
-    """Cut generations compared with real limits; ``differing`` holds ids of questions.
+    """Comparison of cut generations with real limits; ``differing``: ids of questions.
 
-    ``decision``: ``cut`` where at most 1 % differ on at least 100 questions; ``generate`` where
-    more differ; ``too-few`` questions for either.
+    ``decision``: ``cut`` if at most 1 % differ on at least 100 questions; ``generate`` if more
+    differ; ``too-few`` if there are too few questions for both.
     """
 
     compared: int
@@ -121,7 +121,7 @@ class TruncationCheck:
 
     @property
     def decision(self) -> Literal["cut", "generate", "too-few"]:
-        """Decide as soon as further questions, up to 100, cannot change the decision."""
+        """Decide as soon as further questions (up to 100) cannot change the decision."""
         if len(self.differing) > MOST_DISAGREEMENT * max(self.compared, CHECKED_QUESTIONS):
             return "generate"
         return "cut" if self.compared >= CHECKED_QUESTIONS else "too-few"
@@ -130,10 +130,10 @@ class TruncationCheck:
 def check_truncation(
     pairs: Iterable[tuple[GenerationRecord, GenerationRecord]],
 ) -> TruncationCheck:
-    """Compare each long generation, cut, with one that the server limited.
+    """Cut each long generation, and compare it with one that the server limited.
 
-    They differ if the text or the end differs. Make one check of the pairs with one slot, and one
-    of those at the run's concurrency. Raises ValueError if the long one cannot be cut.
+    They differ if the text or the end differs. Make one check for pairs with one slot, and another
+    for pairs at the run's concurrency. Raises ValueError if a long generation cannot be cut.
     """
     compared: dict[str, bool] = {}
     for long, limited in pairs:

@@ -48,10 +48,10 @@ def start_servers(
     use: BoardUse,
     stack: ExitStack,
 ) -> dict[str, StartedEndpoint]:
-    """Start the servers that a recipe asks for; ``stack`` stops them.
+    """Start the servers of a recipe; ``stack`` stops them.
 
-    Their output is kept below ``folder``; ``use`` says for whom boards are taken. Raises what
-    :func:`~labctl.evaluation.servers.started.started_endpoint` raises.
+    Their output is kept below ``folder``; ``use``: user for whom boards are taken. Raises the
+    errors of :func:`~labctl.evaluation.servers.started.started_endpoint`.
     """
     started = {}
     for name, endpoint in recipe.endpoints.items():
@@ -113,9 +113,9 @@ def open_endpoint(
 
 
 def _again(recipe: EvaluationRecipe, name: str, started: StartedEndpoint) -> EndpointClient:
-    """Wait for the link to a server; restart the server unless it runs.
+    """Wait for the link to a server; restart the server if it does not run.
 
-    Raises what :meth:`labctl.evaluation.servers.started.StartedEndpoint.restart` raises.
+    Raises the errors of :meth:`labctl.evaluation.servers.started.StartedEndpoint.restart`.
     """
     try:
         started.check()
@@ -126,14 +126,14 @@ def _again(recipe: EvaluationRecipe, name: str, started: StartedEndpoint) -> End
 
 @dataclass(frozen=True)
 class Contacts:
-    """Records of the servers, and ``notes`` on what limits their answers."""
+    """Records of the servers, and ``notes`` on limits of their answers."""
 
     records: tuple[EndpointRecord, ...]
     notes: tuple[str, ...]
 
 
 def contact(recipe: EvaluationRecipe, started: dict[str, StartedEndpoint]) -> Contacts:
-    """Identify every server. Raises HostError for one that does not answer, ConfigError."""
+    """Identify every server. Raises HostError if a server does not answer, ConfigError."""
     return run_async(_contact(recipe, started))
 
 
@@ -180,7 +180,7 @@ async def _identity(
 async def _identified(
     source: EndpointSource, endpoint: OpenEndpoint
 ) -> tuple[ServerIdentity, str | None]:
-    if source.url is None:  # labctl started it, and it was ready
+    if source.url is None:  # started by labctl, and it was ready
         return await endpoint.client.identify(), None
     monitor = open_monitor(address=source.url, key_env=source.key_env)
     try:
@@ -200,7 +200,7 @@ async def _check(recipe: EvaluationRecipe, endpoint: OpenEndpoint, complaint: st
     try:
         await endpoint.client.generate(request, timeout=recipe.timeouts.answer)
     except Refused:
-        return  # it understands requests; its words about the real ones are shown then
+        return  # it understands requests; its refusals of the real ones will be shown
     except TryAgain as error:
         raise TryAgain(f"{error.message} ({complaint})", hint=error.hint) from error
 

@@ -24,8 +24,8 @@ _RESAMPLES = 2000
 class Difference:
     """Accuracy of ``second`` minus that of ``first``, at one limit by one grader.
 
-    ``needed`` is the number of questions that would show a difference of this size with a
-    probability of 90 %; None if it is shown already, or no difference was seen.
+    ``needed``: number of questions that would show a difference of this size with a probability of
+    90 %; None if it is already shown, or no difference was seen.
     """
 
     first: Accuracy
@@ -45,8 +45,8 @@ def model_differences(
 ) -> Iterator[Difference]:
     """Yield the differences of every two models with one prompt, at their largest common limit.
 
-    ``model_budgets`` come from the evaluation's record: limits at one position are common, as they
-    stand for the same time.
+    ``model_budgets``: from the evaluation's record. Limits at the same position are common, since
+    they mean the same time.
     """
     for one, other in combinations(table.variants, 2):
         models, prompts = zip(*(name.partition("/")[::2] for name in (one, other)), strict=True)
@@ -62,7 +62,7 @@ def model_differences(
 
 
 def _difference(first: Accuracy, second: Accuracy) -> Difference | None:
-    """Return None for fewer than two common questions."""
+    """Return the difference; None for fewer than two common questions."""
     common = in_both(first, second)
     if len(common) < 2:
         return None
@@ -78,7 +78,7 @@ def _difference(first: Accuracy, second: Accuracy) -> Difference | None:
 
 @dataclass(frozen=True)
 class Sampled:
-    """Accuracy of the majority answer, and pass@k for each k, on questions with all samples."""
+    """Accuracy of the majority answer, and pass@k for each k; only questions with all samples."""
 
     majority: float
     pass_at: dict[int, Interval]

@@ -18,7 +18,7 @@ from labctl.runs.record.directory import EVALUATION, GENERATIONS, RECIPE, RunDir
 from labctl.runs.record.disk import read_file
 
 GRADES = "grades.jsonl"
-#: Grades of a grading in progress: none is lost if it is killed.
+#: Grades of a grading in progress, so that a kill loses no grade.
 GRADING = "grading.jsonl"
 LineT = TypeVar("LineT", GenerationRecord, GradeRecord)
 
@@ -36,7 +36,7 @@ class EvaluationDirectory:
         return self.path.resolve().name
 
     def start(self, record: EvaluationRecord, recipe: str | None) -> None:
-        """Write ``evaluation.json``: from here on it is a run. ``recipe``: its text."""
+        """Write ``evaluation.json``: from now on the directory is a run. ``recipe``: its text."""
         if recipe is not None:
             write_atomic(self.path / RECIPE, recipe)
         self.run.open(EVALUATION, record)
@@ -46,7 +46,7 @@ class EvaluationDirectory:
         return self.run.evaluation()
 
     def add(self, record: GenerationRecord) -> None:
-        """Keep an answer: it is never requested again."""
+        """Store an answer, so that it is never requested again."""
         append_line(self.path / GENERATIONS, record.model_dump_json())
 
     def mend(self) -> None:
@@ -64,12 +64,12 @@ class EvaluationDirectory:
     def generations(self) -> Iterator[GenerationRecord]:
         """Yield all answers, in the order in which they came. Raises ConfigError.
 
-        An incomplete last line was never used, and is left out.
+        An incomplete last line was never used, so it is left out.
         """
         yield from _lines(self.path / GENERATIONS, GenerationRecord)
 
     def grades(self) -> Iterator[GradeRecord]:
-        """Yield all grades; none before the first end of the run. Raises ConfigError."""
+        """Yield all grades; empty until the run ends for the first time. Raises ConfigError."""
         yield from _lines(self.path / GRADES, GradeRecord)
 
     def known_grades(self) -> Iterator[GradeRecord]:
@@ -78,7 +78,7 @@ class EvaluationDirectory:
         yield from _lines(self.path / GRADING, GradeRecord)
 
     def keeping(self, grades: Iterable[GradeRecord]) -> Iterator[GradeRecord]:
-        """Yield the same grades, each on disk first: a killed grading can continue."""
+        """Write each grade to disk, then yield it, so that a killed grading can continue."""
         path = self.path / GRADING
         with host_writes(path):
             file = path.open("w", encoding="utf-8")
@@ -96,7 +96,7 @@ class EvaluationDirectory:
             (self.path / GRADING).unlink(missing_ok=True)
 
     def reopen(self) -> None:
-        """Remove its end: another controller continues it."""
+        """Remove the end of the run, since another controller continues it."""
         with host_writes(self.path):
             (self.path / "end.json").unlink(missing_ok=True)
 
@@ -105,7 +105,7 @@ class EvaluationDirectory:
         self.run.finish(end)
 
     def end(self) -> EvaluationEnd | None:
-        """Return its end; None while it is in progress, or if its controller died."""
+        """Return the end; None if the run is in progress, or its controller died."""
         path = self.path / "end.json"
         return read_file(path, EvaluationEnd) if path.exists() else None
 

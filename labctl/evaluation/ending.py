@@ -83,7 +83,7 @@ def finish(
 
 
 def judged(end: EvaluationEnd, recipe: EvaluationRecipe, table: AccuracyTable) -> EvaluationEnd:
-    """Return an end with the accuracies of a table; the gates of a finished run are judged."""
+    """Return an end with the accuracies of a table; judge the gates of a finished run."""
     gates = judge_accuracies(recipe.gates, table) if end.state == "finished" else ()
     return end.model_copy(update={"gates": gates, "accuracies": _accuracies(table)})
 
@@ -97,9 +97,9 @@ def ledger_of(directory: EvaluationDirectory, plan: EvaluationPlan) -> Ledger:
 
 
 def unanswered(directory: EvaluationDirectory, plan: EvaluationPlan) -> Failure | None:
-    """Return the failure that left questions without an answer, if any.
+    """Return the failure because of which questions have no answer, if any.
 
-    It is the last one of host or server, or the first refusal if every question was refused.
+    It is the last failure of host or server, or the first refusal if every question was refused.
     """
     ledger = ledger_of(directory, plan)
     missing = ledger.failed or (set() if ledger.answered else ledger.refused)
@@ -113,7 +113,7 @@ def unanswered(directory: EvaluationDirectory, plan: EvaluationPlan) -> Failure 
 
 
 def _refused(directory: EvaluationDirectory, ledger: Ledger) -> Iterator[str]:
-    """Describe the number of generations without an answer, and the reason of the first."""
+    """Describe the number of generations without an answer, with the first one's reason."""
     missing = ledger.failed | ledger.refused
     for record in directory.generations() if missing else ():
         if record.failure is not None and ask_of(record) in missing:
@@ -124,7 +124,7 @@ def _refused(directory: EvaluationDirectory, ledger: Ledger) -> Iterator[str]:
 
 
 def _unknown_ends(directory: EvaluationDirectory) -> Iterator[str]:
-    """Describe the number of answers without a known reason of their end."""
+    """Describe the number of answers whose end has no known reason."""
     records = directory.generations()
     unknown = sum(record.failure is None and record.finish == "unknown" for record in records)
     if unknown:

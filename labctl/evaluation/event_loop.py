@@ -1,4 +1,4 @@
-"""Coroutines, and Ctrl-C while they run."""
+"""Run coroutines that Ctrl-C can cancel."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def run_async(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine as ``asyncio.run`` does. A signal cancels it, and is raised at its end."""
+    """Run a coroutine as ``asyncio.run`` does. A signal cancels it, and is raised afterwards."""
     if not interrupts.is_told():
         return asyncio.run(work)
     is_cancelled = False

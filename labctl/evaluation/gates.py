@@ -8,9 +8,9 @@ from labctl.records.run import GateRecord
 
 
 def judge_accuracies(gates: Sequence[AccuracyGate], table: AccuracyTable) -> tuple[GateRecord, ...]:
-    """Judge every gate on every accuracy that it applies to.
+    """Judge every gate on every accuracy to which it applies.
 
-    A gate that applies to none stays open, and is reported.
+    A gate that applies to no accuracy stays open, and is reported.
     """
     judged: list[GateRecord] = []
     for gate in gates:

@@ -1,4 +1,4 @@
-"""Grades of an evaluation's answers: as they come, for the running accuracy, and all at the end."""
+"""Grade an evaluation's answers: as they come, for the running accuracy, and all at the end."""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ class RunningAccuracies:
 
     def __init__(self, plan: EvaluationPlan):
         self._plan = plan
-        #: (variant, limit) -> (question, sample) -> is it right
+        #: (variant, limit) -> (question, sample) -> True if right
         self._right: dict[tuple[str, Limit], dict[tuple[str, int], bool]] = {
             (variant.name, limit): {} for variant in plan.variants for limit in variant.limits
         }
@@ -32,7 +32,7 @@ class RunningAccuracies:
         self._without: dict[tuple[str, Limit], set[tuple[str, int]]] = {
             cell: set() for cell in self._right
         }
-        #: Number of leading questions that have all their grades.
+        #: Number of questions before the first one without all its grades.
         self._ahead = 0
 
     def note(self, key: Key, limit: Limit, *, right: bool) -> None:
@@ -70,8 +70,8 @@ class RunningAccuracies:
     def is_known(self, half_width: float, level: float, least: int) -> bool:
         """Return True if all accuracies are precise enough, over the leading questions.
 
-        Only questions before the first gap count: short answers come first, and differ from the
-        others. A sample that is left out is not a gap, and counts in no accuracy.
+        Only questions before the first gap count, since short answers come first, and differ from
+        the others. A sample that is left out is not a gap, and does not count in an accuracy.
         """
         while self._ahead < len(self._plan.questions) and self._has_all(self._ahead):
             self._ahead += 1
@@ -94,7 +94,7 @@ class RunningAccuracies:
     def _is_narrow(self, cell: tuple[str, Limit], half_width: float, level: float) -> bool:
         """Return True if one accuracy over the leading questions is precise enough.
 
-        A question counts by the share of its right samples.
+        Each question counts with the share of its right samples.
         """
         grades, samples = self._right[cell], range(1, self._plan.samples + 1)
         shares = []
@@ -114,7 +114,7 @@ class LiveGrader:
         self._answers = right_answers(work.dataset.questions)
 
     def add(self, record: GenerationRecord, limits: Iterable[Limit]) -> None:
-        """Start to grade one generation within each limit that it serves."""
+        """Start to grade a generation within each limit that it serves."""
         key = Key(record.question, record.variant, record.sample)
         for limit in limits:
             item = _item(record, limit, self._answers[record.question], (self._grader,))
@@ -150,7 +150,7 @@ def grade_answers(
 ) -> Iterator[GradeRecord]:
     """Yield the grades of all answers within every budget, by every grader.
 
-    ``answers`` are the right ones, by question. A text with a ``known`` grade by the same version
+    ``answers``: the right answers, by question. A text with a ``known`` grade by the same version
     of a grader is not graded again; known grades of other graders are yielded too. Raises
     ConfigError for an unknown grader, HostError.
     """
@@ -185,7 +185,7 @@ def grade_answers(
 
 
 def _ungraded(record: GenerationRecord, limit: Limit) -> GradeRecord:
-    """Return the record of a text without a judgement."""
+    """Return the record of a grade, still without the judgement."""
     found = cut(record, limit)
     return GradeRecord(
         question=record.question,

@@ -1,6 +1,6 @@
-"""State of an evaluation: the answers so far, and the requests still to make.
+"""State of an evaluation: the answers so far, and the open requests.
 
-It depends on the journal alone: the same records give the same state, in the controller that wrote
+It depends only on the journal: the same records give the same state, in the controller that wrote
 them and in its successor after a kill.
 """
 
@@ -16,7 +16,7 @@ from labctl.records.evaluation import GenerationRecord, TruncationRecord, Trunca
 
 @dataclass
 class _Held:
-    """Comparison of a model's cut answers with real limits, at one load of its server."""
+    """Comparison of a model's cut answers with real limits, with one load of its server."""
 
     planned: int
     done: int = 0
@@ -33,9 +33,9 @@ class Ledger:
 
     plan: EvaluationPlan
     answered: int = 0
-    #: Requests that the server refused: they have no answer, and are not repeated.
+    #: Requests that the server refused; they get no answer, and are not repeated.
     refused: set[Ask] = field(default_factory=set)
-    #: Requests that failed because of host or server; a resume repeats them.
+    #: Requests that failed because of host or server. A resume repeats them.
     failed: set[Ask] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -43,7 +43,7 @@ class Ledger:
         #: Limit of each generation -> the limits that it serves.
         self._seen: dict[Key, dict[Limit, frozenset[Limit]]] = {}
         self._checks_done: set[Ask] = set()
-        #: Checks that wait for the long answer to cut, and long answers that wait for their check.
+        #: Checks that wait for the long answer, and long answers that wait for their check.
         self._open: dict[Ask, GenerationRecord] = {}
         self._bases: dict[Key, GenerationRecord] = {}
         self._checks: dict[str, list[Ask]] = {}
@@ -59,7 +59,7 @@ class Ledger:
         self._whole: set[str] = set()
 
     def add(self, record: GenerationRecord) -> None:
-        """Take a record of the journal. Of two for the same request the first answer counts."""
+        """Take a record of the journal. If a request has two answers, the first counts."""
         ask = ask_of(record)
         if ask.key.variant not in self._variants:
             return
@@ -90,7 +90,7 @@ class Ledger:
             real = self._open.pop(ask)
             model = self._variants[key.variant].model
             if not can_cut(base, ask.max_tokens):
-                continue  # it is asked at every limit in any case
+                continue  # it is asked at every limit anyway
             held = self._held[model, ask.check]
             held.done += 1
             held.disagreements += len(check_truncation([(base, real)]).differing)
@@ -101,11 +101,11 @@ class Ledger:
         return self._variants[key.variant].limits[-1]
 
     def cuts(self, model: str) -> bool:
-        """Return True if answers of a model are cut: real limits did not contradict cut ones."""
+        """Return True if answers of a model are cut: cut answers agreed with real limits so far."""
         return model not in self._whole
 
     def serving(self, key: Key, limit: Limit) -> tuple[Limit] | None:
-        """Return the limit of the generation that serves one limit; None: not yet served."""
+        """Return the limit of the generation that serves a limit; None: not yet served."""
         variant, seen = self._variants[key.variant], self._seen.get(key, {})
         if limit in seen:
             return (limit,)
@@ -116,13 +116,13 @@ class Ledger:
         return (found[0],) if found else None
 
     def missing(self, key: Key) -> list[Ask]:
-        """Return the requests to make now for one sample of a question, largest limits first."""
+        """Return the requests needed now for one sample of a question, largest limits first."""
         variant = self._variants[key.variant]
         unserved = [one for one in variant.limits[::-1] if self.serving(key, one) is None]
         open_ = [ask for one in unserved if (ask := Ask(key, one)) not in self.refused]
         if not open_ or not variant.cut or variant.model in self._whole:
             return open_
-        # The largest may serve the others.
+        # The largest limit may serve the others.
         return open_[:1] if open_[0].max_tokens == variant.limits[-1] else open_
 
     def missing_checks(self, model: str) -> list[Ask]:
@@ -164,7 +164,7 @@ class Ledger:
     def served(
         self, records: Iterable[GenerationRecord]
     ) -> Iterator[tuple[GenerationRecord, Limit]]:
-        """Yield each generation with all limits that it serves, each answer once."""
+        """Yield each generation once, with all limits that it serves."""
         given: Counter[Ask] = Counter()
         for record in records:
             ask = ask_of(record)
@@ -178,6 +178,6 @@ class Ledger:
 
 
 def ask_of(record: GenerationRecord) -> Ask:
-    """Return the request of a generation."""
+    """Return the request that a generation answers."""
     key = Key(record.question, record.variant, record.sample)
     return Ask(key, record.max_tokens, record.check)

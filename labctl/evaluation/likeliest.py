@@ -1,7 +1,7 @@
-"""Multiple choice by probability: the letter with which the model most likely begins.
+"""Multiple choice by probability: the likeliest first letter of the model.
 
-One token is requested, with the likeliest ones. ``B`` and `` B`` are the same letter, and their
-probabilities add up.
+One token is requested, with the likeliest alternatives. ``B`` and `` B`` are the same letter: their
+probabilities are added.
 """
 
 import math
@@ -20,7 +20,7 @@ _TRIED = "Which letter comes first?\nA. A\nB. B\nAnswer:"
 
 
 def letter_logprobs(tokens: Iterable[tuple[str, float]], choices: int) -> dict[str, float]:
-    """Return the reported letters of the first ``choices``, with their log-probabilities.
+    """Return the reported letters of ``choices`` choices, with their log-probabilities.
 
     A letter that is not among the likeliest tokens is left out.
     """
@@ -42,10 +42,10 @@ def _sum(logprobs: list[float]) -> float:
 async def check_tells(
     recipe: EvaluationRecipe, endpoint: str, client: EndpointClient
 ) -> str | None:
-    """Ask a server for the likeliest tokens, before the first question.
+    """Check before the first question that a server reports the likeliest tokens.
 
-    Return a note if it reports fewer than :data:`LIKELIEST`. Raises ConfigError if it does not
-    report them, HostError if it does not answer.
+    Return a note if it reports fewer than :data:`LIKELIEST`. Raises ConfigError if it reports none,
+    HostError if it does not answer.
     """
     fewest = LIKELIEST
     for name, prompt in recipe.prompts.items():

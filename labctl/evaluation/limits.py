@@ -1,4 +1,4 @@
-"""Limits of generated tokens for each model: as written, or computed from a time per token."""
+"""Limits of generated tokens for each model, as written or computed from a time per token."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,9 +6,10 @@ from pathlib import Path
 
 from labctl.evaluation.budgets import equal_tokens, tokens_within
 from labctl.evaluation.recipe import EvaluationRecipe
+from labctl.figures.trials import token_time
 from labctl.records.board import Execution
 from labctl.records.trial import ModelIdentity, TrialRecord
-from labctl.results.summary import good_trials, token_time
+from labctl.results.summary import good_trials
 from labctl.runs.record.lookup import find_run
 from labctl.stats.describe import median
 
@@ -17,9 +18,9 @@ from labctl.stats.describe import median
 class Limits:
     """Limits of all models, ascending, None (= no limit) last.
 
-    ``by_model`` is empty if all models have the same limits; otherwise limits at one position stand
-    for the same time, ``seconds``. ``run``: id of the timing run that measured ``token_seconds``;
-    ``notes`` say what makes its times doubtful.
+    ``by_model`` is empty if all models have the same limits; otherwise limits at the same position
+    mean the same time, ``seconds``. ``run``: id of the timing run that measured ``token_seconds``;
+    ``notes``: reasons to doubt its times.
     """
 
     all_tokens: tuple[int | None, ...]
@@ -122,7 +123,7 @@ def _measured(
 
 
 def _of_model(trials: Sequence[TrialRecord], model: ModelIdentity) -> list[TrialRecord]:
-    """Return a model's trials: by the hash of its file, or by its key if no hash is known."""
+    """Find a model's trials by the hash of its file, or by its key if no hash is known."""
     if model.sha256:
         return [trial for trial in trials if trial.model.sha256 == model.sha256]
     return [trial for trial in trials if trial.model.key == model.key]

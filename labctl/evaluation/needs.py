@@ -1,4 +1,4 @@
-"""Needs of recipes of evaluations and load tests on this host, and whether they are met."""
+"""Needs of evaluations and load tests on this host: met or not."""
 
 import os
 import platform

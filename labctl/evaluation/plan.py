@@ -1,8 +1,8 @@
-"""The plan of an evaluation: its generations, and the order in which they are requested.
+"""The plan of an evaluation: its generations, and the order of the requests.
 
 Questions are the outermost loop, so at any time all variants have answered the same questions. If
-the prompt does not state the budget, one generation at the largest serves all smaller ones by
-truncation; otherwise each budget has its own generation.
+the prompt does not state the budget, one generation at the largest budget serves all smaller ones
+by truncation; otherwise each budget has its own generation.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,7 +29,7 @@ class Key(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """One wanted generation: its key, its limit, and the truncation check that needs it."""
+    """A wanted generation: its key, its limit, and the truncation check that needs it."""
 
     key: Key
     max_tokens: Limit
@@ -49,12 +49,12 @@ class PlannedVariant:
 
     @property
     def one_token(self) -> bool:
-        """True if one token is the whole answer, whatever the limit is."""
+        """True if one token is the whole answer, for any limit."""
         return self.prompt.choose_by == "probability"
 
     @property
     def first_limits(self) -> tuple[Limit, ...]:
-        """Limits to ask for at first, largest first."""
+        """Limits of the first requests, largest first."""
         largest_first = self.limits[::-1]
         return largest_first[:1] if self.cut else largest_first
 
@@ -66,9 +66,9 @@ class EvaluationPlan:
     questions: tuple[str, ...]
     variants: tuple[PlannedVariant, ...]
     samples: int
-    #: True for each model with more than one concurrent request, over all of its endpoints.
+    #: True for each model with more than one concurrent request at all its endpoints together.
     concurrent: Mapping[str, bool]
-    #: True at temperature 0. Otherwise two generations differ by chance, and cannot be compared.
+    #: True at temperature 0. Otherwise generations differ by chance, and cannot be compared.
     greedy: bool
 
     def variant(self, name: str) -> PlannedVariant:
@@ -77,7 +77,7 @@ class EvaluationPlan:
 
     @property
     def planned(self) -> int:
-        """Number of generations requested at first, without checks."""
+        """Number of generations to request at first, without checks."""
         each = sum(len(variant.first_limits) for variant in self.variants)
         return len(self.questions) * self.samples * each
 
@@ -101,7 +101,7 @@ class EvaluationPlan:
                     yield Ask(Key(question, variant.name, 1), limit, slot)
 
     def order(self, ask: Ask) -> tuple[int, int, int]:
-        """Return the place of a request: by question; the checks at one slot form one block."""
+        """Return the place of a request: by question; the checks with one slot form one block."""
         number = self._number[ask.key.question]
         if ask.check == "one":
             return min(len(self.questions), CHECKED_QUESTIONS) - 1, 2, number
@@ -123,13 +123,13 @@ def plan_of(
     budgets: tuple[Limit, ...],
     model_budgets: Mapping[str, tuple[Limit, ...]],
 ) -> EvaluationPlan:
-    """Return the plan of a recipe; ``model_budgets`` where limits are a time."""
+    """Return the plan of a recipe; ``model_budgets``: given if limits are times."""
     models = recipe.evaluated_models()
     variants = []
     for model in models:
         limits = model_budgets.get(model, budgets)
         for name, prompt in recipe.prompts.items():
-            # Two limits that are times may give the same number of tokens.
+            # Two limits of time may give the same number of tokens.
             distinct = tuple(dict.fromkeys(limits))
             by_letter = prompt.choose_by == "probability"
             cut = (recipe.cut or by_letter) and not prompt.state_budget

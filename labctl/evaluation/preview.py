@@ -1,4 +1,4 @@
-"""The plan of an evaluation, before any server is asked."""
+"""The plan of an evaluation before any server is asked."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -39,7 +39,7 @@ class Preview:
 
 
 def preview(recipe: EvaluationRecipe, lab: LabFile) -> Preview:
-    """Return what an evaluation would ask; fetch only the questions.
+    """Return the requests of an evaluation in numbers; fetch only the questions.
 
     Raises ConfigError.
     """
@@ -62,7 +62,7 @@ def preview(recipe: EvaluationRecipe, lab: LabFile) -> Preview:
 
 
 def _identity(recipe: EvaluationRecipe, key: str) -> ModelIdentity:
-    """Return what the recipe alone says about a model."""
+    """Return the facts about a model that the recipe alone contains."""
     declared = recipe.models[key].declared
     sha256 = declared.sha256 if declared else None
     return ModelIdentity(key=key, file="", sha256=sha256 or "", size_bytes=None)

@@ -1,11 +1,11 @@
 r"""Prompts of a recipe, and their text for a server.
 
-``raw-chatml`` is the layout of the original experiment, byte for byte as it was published: ChatML
-whose system block is not closed, and whose question ends before a line of its own with
-``<|im_end|>``. It leaves out the blanks that typesetting added (around the hyphens of
-``step-by-step``, before the question). Not published, and so assumed: a line break after
-``assistant`` (as in Qwen2.5-Math's templates), and the budget's sentence at the end of the system
-block, on a line of its own. For Llama 3.1 the marks of ChatML are ordinary text.
+``raw-chatml`` is the layout of the original experiment, byte for byte as published: ChatML whose
+system block is not closed; after the question follows a separate line with ``<|im_end|>``. It
+leaves out the blanks that typesetting added (around the hyphens of ``step-by-step``, before the
+question). Not published, and so assumed: a line break after ``assistant`` (as in Qwen2.5-Math's
+templates), and the budget's sentence on a separate line at the end of the system block. For Llama
+3.1 the marks of ChatML are ordinary text.
 """
 
 import hashlib
@@ -116,7 +116,7 @@ class Prompt(StrictModel):
 
     @property
     def is_chat(self) -> bool:
-        """True if it is sent as messages; False: as a text to continue."""
+        """True if it is sent as messages; False for a text to continue."""
         return self.layout == "chat"
 
     @property
@@ -127,7 +127,7 @@ class Prompt(StrictModel):
         return (END_OF_TURN,) if self.layout in ("raw-chatml", "chatml") else ()
 
     def stated(self, budget: int | None) -> int | None:
-        """Return the number of tokens that the prompt states for a limit; None: it states none."""
+        """Return the number of tokens that the prompt states for a limit, or None."""
         if not self.state_budget or budget is None:
             return None
         return int(budget * self.budget_factor)
@@ -201,7 +201,7 @@ def _worked(prompt: Prompt, question: Question) -> str:
 
 
 def _filled(template: str, **values: str) -> str:
-    """Put values into a template once: text inside a value is not replaced."""
+    """Put values into a template once; fields inside a value are not replaced."""
     return _FIELD.sub(lambda field: values.get(field[1], field[0]), template)
 
 

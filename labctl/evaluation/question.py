@@ -7,8 +7,8 @@ from dataclasses import dataclass
 class Question:
     """One question.
 
-    ``answer`` is the right answer alone, without its derivation (``72``; a letter where there are
-    ``choices``); ``solution`` is the derivation, for worked examples.
+    ``answer``: the right answer without its derivation (``72``; a letter if there are ``choices``).
+    ``solution``: the derivation, for worked examples.
     """
 
     id: str
@@ -20,11 +20,10 @@ class Question:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Questions in the order in which they are asked.
+    """Questions in the order of asking.
 
-    ``sha256`` is the hash of the file as read, ``size`` its number of questions; ``examples`` are
-    the worked examples that come before each question, ``notes`` what a user should know about the
-    choice.
+    ``sha256``: hash of the file as read. ``size``: its number of questions. ``examples``: worked
+    examples before each question. ``notes``: advice to the user about the choice.
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""Wanted generations of each model, in the order in which they are requested.
+"""Wanted generations of each model, in the order of the requests.
 
-The endpoints of a model take from one queue. If a run may end before the last question, no model
-gets far ahead of another, so that all are compared on nearly the same questions.
+The endpoints of a model share one queue. If a run may end before the last question, no model gets
+far ahead of another, so that all are compared on nearly the same questions.
 """
 
 import heapq
@@ -9,12 +9,12 @@ import itertools
 
 from labctl.evaluation.plan import Ask, EvaluationPlan
 
-#: Place in the plan, a number that distinguishes equal places, and the request.
+#: Position in the plan, a number that distinguishes equal positions, and the request.
 _Item = tuple[tuple[int, int, int], int, Ask]
 
 
 class Queues:
-    """All that is queued or in flight. ``ahead``: most questions between two models; None: any."""
+    """All requests queued or in flight. ``ahead``: most questions between two models; None: any."""
 
     def __init__(self, plan: EvaluationPlan, ahead: int | None):
         self._plan, self._ahead = plan, ahead
@@ -23,7 +23,7 @@ class Queues:
         self.models = tuple(dict.fromkeys(self._model.values()))
         self._queued: dict[str, list[_Item]] = {model: [] for model in self.models}
         self._pending: dict[str, set[Ask]] = {model: set() for model in self.models}
-        #: Heap of the pending requests; one that is no longer pending is removed when it is on top.
+        #: Heap of the pending requests; a request that is no longer pending is removed on top.
         self._unfinished: dict[str, list[_Item]] = {model: [] for model in self.models}
 
     @property
@@ -44,11 +44,11 @@ class Queues:
             self.hand_back(ask)
 
     def hand_back(self, ask: Ask) -> None:
-        """Queue again a request that was taken."""
+        """Queue a taken request again."""
         heapq.heappush(self._queued[self.model_of(ask)], self._item(ask))
 
     def done(self, ask: Ask) -> None:
-        """Forget a request that is answered, or never will be."""
+        """Forget a request that has an answer, or will never have one."""
         self._pending[self.model_of(ask)].discard(ask)
 
     def is_done(self, model: str) -> bool:
@@ -56,7 +56,7 @@ class Queues:
         return not self._pending[model]
 
     def has_next(self, model: str) -> bool:
-        """Return True if a request of a model may be made now."""
+        """Return True if a request of a model may be sent now."""
         queued = self._queued[model]
         if not queued or self._ahead is None:
             return bool(queued)
@@ -65,11 +65,11 @@ class Queues:
         return first is None or queued[0][0][0] <= first + self._ahead
 
     def next(self, model: str) -> Ask:
-        """Take the first of a model's queue, which must not be empty."""
+        """Take the first request of a model's queue, which must not be empty."""
         return heapq.heappop(self._queued[model])[2]
 
     def drop_checks(self, model: str) -> None:
-        """Forget the truncation checks of a model that nobody has taken."""
+        """Forget a model's truncation checks that nobody has taken."""
         queued = self._queued[model]
         for item in [item for item in queued if item[2].check is not None]:
             queued.remove(item)
@@ -80,7 +80,7 @@ class Queues:
         return self._plan.order(ask), next(self._count), ask
 
     def _first(self, model: str) -> int | None:
-        """Return the place of the first question that a model has not answered."""
+        """Return the position of the first question that a model has not answered."""
         unfinished, pending = self._unfinished[model], self._pending[model]
         while unfinished and unfinished[0][2] not in pending:
             heapq.heappop(unfinished)

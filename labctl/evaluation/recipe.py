@@ -1,22 +1,18 @@
 """Recipes of evaluations: their questions, models, prompts and budgets.
 
-A recipe with a ``dataset`` and no ``engine`` is one of these.
+A recipe with a ``dataset`` and without an ``engine`` is of this kind.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field
 
-from labctl.checked import did_you_mean, unknown
-from labctl.config.models import ancestors
-from labctl.config.recipe_parts import check_kind
-from labctl.config.set_values import apply_settings
+from labctl.config.models import ancestors, derive_problems
 from labctl.config.types import Name, RunTime
-from labctl.config.yaml.document import Document, refuse_all
+from labctl.config.yaml.document import Document
 from labctl.config.yaml.loader import Path as DocumentPath
-from labctl.errors import ConfigError
 from labctl.evaluation.datasets.source import DatasetSource
 from labctl.evaluation.prompts import Prompt
 from labctl.evaluation.recipe_parts import (
@@ -31,15 +27,15 @@ from labctl.evaluation.recipe_parts import (
     StopRule,
     WrittenBudgets,
 )
-from labctl.records.evaluation import EvaluationRecord
+from labctl.suggestions import did_you_mean, unknown
 
-#: A server that labctl starts may run as long as the evaluation; this limit ends one that is left
-#: running.
+#: A server that labctl starts may run as long as the evaluation; this limit ends a forgotten
+#: server.
 _LONGEST_SECONDS = 30 * 86400.0
 
 
 class EvaluationRecipe(ServedRecipe):
-    """One evaluation: the same questions to every model, with every prompt, within every budget."""
+    """One evaluation: the same questions for every model, with every prompt and budget."""
 
     kind = "evaluation"
 
@@ -76,32 +72,22 @@ class EvaluationRecipe(ServedRecipe):
     """Published figures to show beside the results, by their names in references.yaml; they are
     quoted, and no statistic uses them."""
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        problems = [
-            *self._model_problems(),
-            *self._endpoint_problems(),
-            *self._layout_problems(),
-            *self._choice_problems(),
-            *self._budget_problems(),
-            *self._gate_problems(),
-        ]
-        if problems:
-            raise refuse_all(problems)
-        return self
+    def problems(self) -> Iterable[tuple[DocumentPath, str]]:
+        """Yield the keys that contradict other ones, each with a sentence."""
+        yield from self._model_problems()
+        yield from self._endpoint_problems()
+        yield from self._layout_problems()
+        yield from self._choice_problems()
+        yield from self._budget_problems()
+        yield from self._gate_problems()
 
     def _model_problems(self) -> Iterable[tuple[DocumentPath, str]]:
+        yield from derive_problems(self.models)
         for key, source in self.models.items():
-            if source.derive is None:
-                continue
-            path = ("models", key, "derive", "from")
-            base = source.derive.source
-            if base not in self.models:
-                yield path, unknown("model", base, set(self.models) - {key})
-            elif key in ancestors(self.models, key):
-                yield path, "this model is made from itself"
-            elif self.models[base].declared is not None:
-                yield path, "this model is declared: its file is not here"
+            base = self.models.get(source.derive.source) if source.derive else None
+            if base and base.declared is not None:
+                problem = "this model is declared: its file is not here"
+                yield ("models", key, "derive", "from"), problem
         needed = {key for used in self.evaluated_models() for key in (used, *self._bases(used))}
         for key in self.models:
             if key not in needed:
@@ -132,7 +118,7 @@ class EvaluationRecipe(ServedRecipe):
     def _layout_problems(self) -> Iterable[tuple[DocumentPath, str]]:
         for key, endpoint in self.endpoints.items():
             for name, prompt in self.prompts.items():
-                if prompt.is_chat and endpoint.api in ("openai-completions", "tgi"):
+                if prompt.is_chat and endpoint.api == "openai-completions":
                     problem = (
                         f"{endpoint.api} takes no messages, but prompt {name} has layout: chat"
                     )
@@ -152,10 +138,6 @@ class EvaluationRecipe(ServedRecipe):
                 yield path, "the answers are letters: set graders to [choice]"
             if self.sampling.samples > 1:
                 yield path, "all samples are the same: set sampling.samples to 1"
-            for key, endpoint in self.endpoints.items():
-                if endpoint.api == "tgi":
-                    problem = "tgi does not report the token probabilities that prompt"
-                    yield ("endpoints", key, "api"), f"{problem} {name} needs (choose_by)"
 
     def _budget_problems(self) -> Iterable[tuple[DocumentPath, str]]:
         budgets, used = self.budgets, self.evaluated_models()
@@ -190,7 +172,7 @@ class EvaluationRecipe(ServedRecipe):
 
     @property
     def questions(self) -> DatasetSource:
-        """Its data set."""
+        """Data set of the recipe."""
         return self.dataset
 
     @property
@@ -200,7 +182,7 @@ class EvaluationRecipe(ServedRecipe):
 
     @property
     def longest_seconds(self) -> float:
-        """The longest that its servers may run, in s."""
+        """Longest run time of its servers, in s."""
         if self.max_time is None:
             return _LONGEST_SECONDS
         return self.max_time + len(self.endpoints) * READY_SECONDS
@@ -211,7 +193,7 @@ class EvaluationRecipe(ServedRecipe):
         return self.model_copy(update={"endpoints": changed})
 
     def evaluated_models(self) -> list[str]:
-        """Return the keys of the models that an endpoint serves, in the order of `models`."""
+        """Return the keys of the models with an endpoint, in the order of `models`."""
         served = {endpoint.model for endpoint in self.endpoints.values()}
         return [key for key in self.models if key in served]
 
@@ -234,22 +216,18 @@ def load_evaluation(
 ) -> EvaluationRecipe:
     """Load the evaluation recipe in a file or a document, with ``key=value`` overrides applied.
 
-    ``lab_root``: the lab whose references it may name. Raises ConfigError with a line for each
-    problem.
+    ``lab_root``: folder of the lab whose references it may name. Raises ConfigError with a line for
+    each problem.
     """
-    document = source if isinstance(source, Document) else Document.read(source)
-    check_kind(document, "evaluation")
-    apply_settings(document, set_values, known=EvaluationRecipe.model_fields)
-    recipe = document.validated(EvaluationRecipe)
-    if problems := list(_outer_problems(recipe, lab_root)):
-        raise document.refusal(problems)
-    return recipe.written_in(document)
+    return EvaluationRecipe.read(
+        source, set_values, check=lambda recipe: _outer_problems(recipe, lab_root)
+    )
 
 
 def _outer_problems(
     recipe: EvaluationRecipe, lab_root: Path | None
 ) -> Iterable[tuple[DocumentPath, str]]:
-    """Name unknown graders and references."""
+    """Yield unknown graders and references."""
     from labctl.config.references import known_references
     from labctl.evaluation.graders import GRADERS
 
@@ -264,14 +242,3 @@ def _outer_problems(
             if name not in references:
                 near = did_you_mean(name, references)
                 yield ("references", index), f"no reference {name!r} in references.yaml{near}"
-
-
-def recipe_of(record: EvaluationRecord) -> EvaluationRecipe:
-    """Return the recipe of a run. Raises ConfigError for one that this labctl cannot read."""
-    try:
-        return EvaluationRecipe.model_validate(record.recipe_resolved)
-    except ValidationError as error:
-        raise ConfigError(
-            f"this labctl cannot read the recipe of run {record.id}",
-            hint=f"resume it with the labctl that started it: {record.labctl_version}",
-        ) from error

@@ -15,16 +15,16 @@ from pydantic import (
     model_validator,
 )
 
-from labctl.checked import Word
 from labctl.config.lab import Board, LabFile
 from labctl.config.models import KINDS, ModelSource, one_of_kinds
-from labctl.config.recipe_parts import Scalar, WrittenRecipe
+from labctl.config.recipe_parts import Scalar, WrittenRecipe, check_bounds
 from labctl.config.types import Duration, Line, Name, Sha256, Share
 from labctl.config.yaml.document import StrictModel, refuse
 from labctl.evaluation.datasets.source import DatasetSource
+from labctl.text_types import Word
 
 UNLIMITED = "unlimited"
-#: Time (s) for a server to be ready: loading may read gigabytes from a slow card, and warm up.
+#: Time (s) for a server to be ready: it may read gigabytes from a slow card, and warm up.
 READY_SECONDS = 1800.0
 MOST_BUDGETS = 100
 
@@ -113,7 +113,7 @@ class Budgets(StrictModel):
 
     @property
     def is_timed(self) -> bool:
-        """True if the limits are times, and so differ between models."""
+        """True if the limits are times, so that models have different limits of tokens."""
         return self.seconds is not None or self.equal_to is not None
 
 
@@ -126,12 +126,12 @@ def _budgets(value: object) -> object:
     return value
 
 
-#: As written: a list of limits of tokens, or :class:`Budgets`.
+#: Budgets as written: a list of limits of tokens, or :class:`Budgets`.
 WrittenBudgets = Annotated[Budgets, BeforeValidator(_budgets)]
 
 
 class DeclaredModel(StrictModel):
-    """A model whose file is not on this host: a server has it."""
+    """A model whose file is not on this host, but at a server."""
 
     name: Line
     """Name of the model for people, with its quantization."""
@@ -168,6 +168,13 @@ def _variable(text: str) -> str:
     return text
 
 
+def _without_tgi(value: object) -> object:
+    if value == "tgi":
+        raise ValueError("TGI speaks OpenAI's forms: write openai-chat or openai-completions")
+    return value
+
+
+_Api = Literal["openai-chat", "openai-completions", "llama-server"]
 _OF_URL = ("api", "served_name", "key_env")
 _OF_START = ("parameters", "version", "target", "board")
 
@@ -179,7 +186,7 @@ class EndpointSource(StrictModel):
     """The model that it serves, by its key in `models`."""
     url: Annotated[Line, AfterValidator(_server_address)] | None = None
     """Address of a server that runs already."""
-    api: Literal["openai-chat", "openai-completions", "tgi", "llama-server"] | None = None
+    api: Annotated[_Api, BeforeValidator(_without_tgi)] | None = None
     """API of that server."""
     served_name: Line | None = None
     """Name of the model in its API; by default the only one that it reports."""
@@ -214,24 +221,20 @@ class EndpointSource(StrictModel):
         return self
 
     def changed_on_board(self, changes: Mapping[str, str]) -> Self:
-        """Return a server that labctl starts on a board with these keys; another one as it is."""
+        """Return the server with these keys if labctl starts it on a board; otherwise unchanged."""
         return self.model_copy(update=changes) if self.start == "board" else self
 
 
 class ServedRecipe(WrittenRecipe):
     """A recipe whose servers answer requests: an evaluation, or a load test."""
 
-    name: Name
-    """Name of its runs."""
-    description: Line | None = None
-    """Description for people."""
     models: Annotated[dict[Name, EvaluatedModel], Field(min_length=1)]
     """The models, by a short name."""
 
     @property
     @abstractmethod
     def questions(self) -> DatasetSource | None:
-        """Its data set, if any."""
+        """Data set of the recipe, or None."""
 
     @property
     @abstractmethod
@@ -248,7 +251,7 @@ class ServedRecipe(WrittenRecipe):
         """Return the recipe with these keys of the servers that it starts on a board."""
 
     def on_board(self, board: str) -> Self:
-        """Return the recipe with the servers that it starts on a board on this one."""
+        """Return the recipe with this board for all servers that it starts on a board."""
         return self.changed_on_board(board=board)
 
     def measured_models(self) -> list[str]:
@@ -320,8 +323,5 @@ class AccuracyGate(StrictModel):
 
     @model_validator(mode="after")
     def _bounded(self) -> Self:
-        if self.min is None and self.max is None:
-            raise refuse("a gate needs min, max or both")
-        if self.min is not None and self.max is not None and self.min > self.max:
-            raise refuse(f"min {self.min:g} is above max {self.max:g}", "min")
+        check_bounds(self.min, self.max)
         return self

@@ -1,4 +1,4 @@
-"""Grade the kept answers of an evaluation again, without any server, also by other graders."""
+"""Grade the stored answers of an evaluation again, without a server, also by other graders."""
 
 from collections.abc import Sequence
 
@@ -10,18 +10,18 @@ from labctl.evaluation.graders import grader_class
 from labctl.evaluation.graders.pool import GraderPool
 from labctl.evaluation.grading import grade_answers, right_answers
 from labctl.evaluation.plan import make_plan
-from labctl.evaluation.recipe import recipe_of
+from labctl.evaluation.recipe import EvaluationRecipe
 from labctl.evaluation.results import table_of
 from labctl.progress import Progress
 from labctl.runs.record.directory import RunDirectory
 
 
 def grade_again(run: RunDirectory, graders: Sequence[str], progress: Progress) -> int:
-    """Grade all answers by some graders, beside the existing grades; return their number.
+    """Grade all answers by some graders, keep other grades; return the number of their grades.
 
-    Texts that a grader's present version has judged are not judged again; grades of its older
-    versions are replaced. The gates of a finished run are judged again. Raises ConfigError if
-    nothing can be graded, or the run is in progress; HostError.
+    Texts judged by a grader's current version are not judged again; grades of its older versions
+    are replaced. The gates of a finished run are judged again. Raises ConfigError if nothing can be
+    graded, or the run is in progress; HostError.
     """
     if not run.is_evaluation:
         raise ConfigError(
@@ -33,7 +33,7 @@ def grade_again(run: RunDirectory, graders: Sequence[str], progress: Progress) -
     with run.held(), GraderPool() as pool:
         directory = EvaluationDirectory(run)
         record = directory.record()
-        recipe = recipe_of(record)
+        recipe = EvaluationRecipe.of_run(record)
         ledger = ledger_of(directory, make_plan(recipe, record))
         total = sum(1 for _ in ledger.served(directory.generations())) * len(graders)
         grades = []

@@ -42,7 +42,7 @@ def document(
     *,
     disagreements: bool = False,
 ) -> dict[str, Any]:
-    """Return an evaluation's result as JSON, on request with :func:`disagreement_document`."""
+    """Return an evaluation's result as JSON; on request with :func:`disagreement_document`."""
     return {
         "run": record.model_dump(mode="json", exclude_none=True),
         "end": end and end.model_dump(mode="json", exclude_none=True),

@@ -1,4 +1,4 @@
-"""Runs or resumes an evaluation: from its recipe to ``end.json``."""
+"""Run or resume an evaluation, from its recipe to ``end.json``."""
 
 import importlib.metadata
 import platform
@@ -21,7 +21,7 @@ from labctl.evaluation.graders.pool import GraderPool
 from labctl.evaluation.limits import limits_of
 from labctl.evaluation.plan import make_plan
 from labctl.evaluation.question import Dataset
-from labctl.evaluation.recipe import EvaluationRecipe, recipe_of
+from labctl.evaluation.recipe import EvaluationRecipe
 from labctl.evaluation.servers.started import StartedEndpoint
 from labctl.evaluation.session import Session, spent_seconds
 from labctl.evaluation.work import Work
@@ -43,7 +43,7 @@ from labctl.transport.base import Transport
 class EvaluationRequest:
     """An evaluation in a lab; ``connect`` opens the link to a board on which a server runs.
 
-    ``use`` says for whom, and for which job, boards are taken.
+    ``use``: user and job for which boards are taken.
     """
 
     recipe: EvaluationRecipe
@@ -63,12 +63,12 @@ class EvaluationOutcome:
 
     @property
     def exit_status(self) -> int:
-        """0: every question asked has an answer, and no gate is missed."""
+        """0 if every question asked has an answer, and no gate is missed."""
         return status_of(self.end)
 
 
 def status_of(end: EvaluationEnd) -> int:
-    """Return the exit status of a finished evaluation, or of one that ended without an answer."""
+    """Return the exit status of an evaluation that finished, or ended without an answer."""
     if end.failure is not None:
         return ExitStatus.of(end.failure.blame)
     missed = any(gate.passed is False for gate in end.gates)
@@ -79,7 +79,7 @@ def status_of(end: EvaluationEnd) -> int:
 def prepare(
     recipe: EvaluationRecipe, lab: LabFile, observer: Observer
 ) -> tuple[Dataset, dict[str, ModelIdentity]]:
-    """Read the questions, and find the graders and the models' files, if any."""
+    """Read the questions; find the graders and the models' files, if any."""
     for name in recipe.graders:
         make_grader(name)  # report a missing library before anything is asked
     dataset = load_dataset(recipe.dataset, lab.root, observer.step)
@@ -108,10 +108,10 @@ def prepare(
 
 
 def run_evaluation(request: EvaluationRequest, observer: Observer) -> EvaluationOutcome:
-    """Run an evaluation: ask everything, grade it and judge the gates.
+    """Run an evaluation: ask all questions, grade the answers and judge the gates.
 
-    Raises ConfigError for an impossible request, HostError for servers out of reach, and the errors
-    of starting a server. Answers so far are kept, and :func:`resume_evaluation` continues.
+    Raises ConfigError for an impossible request, HostError if servers are out of reach, and the
+    errors of starting a server. Answers so far are kept; :func:`resume_evaluation` continues.
     """
     recipe, lab = request.recipe, request.lab
     dataset, identities = prepare(recipe, lab, observer)
@@ -186,7 +186,7 @@ def resume_evaluation(
     """
     directory = EvaluationDirectory(run)
     record = directory.record()
-    recipe = recipe_of(record)
+    recipe = EvaluationRecipe.of_run(record)
     dataset, identities = prepare(recipe, lab, observer)
     _refuse(record, _other_inputs(record, dataset, identities))
     with RunSession(observer) as session, ExitStack() as servers:
@@ -257,7 +257,7 @@ def _ask(
         except KeyboardInterrupt:
             state = "interrupted"
             raise
-        except Exception as error:  # a bug too: the run's end is recorded
+        except Exception as error:  # even a bug: the run's end must be recorded
             failure = Failure.of(error)
             raise
         finally:
@@ -276,7 +276,7 @@ def _ask(
 
 
 def _way(run: str, failure: Failure | None) -> str:
-    """Say what to do after an early end: a resume cannot change the recipe."""
+    """Give advice after an early end: a resume cannot change the recipe."""
     if failure is not None and failure.blame is Blame.CONFIG:
         return (
             "answers are kept; a resume would ask with the same recipe: if that is what must"

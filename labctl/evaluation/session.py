@@ -1,4 +1,4 @@
-"""One controller's session of an evaluation: asks the missing questions, and reports progress."""
+"""One controller's session of an evaluation: ask the missing questions, and report progress."""
 
 import asyncio
 import time
@@ -26,14 +26,14 @@ from labctl.units import confidence, counted
 _REPORT_SECONDS = 0.5
 #: Longest interval between reports of progress.
 _BEAT_SECONDS = 10.0
-#: Most questions that a model may be ahead of another, unless more are asked at a time.
+#: Most questions that a model may be ahead of another, unless more are asked at once.
 _AHEAD = 10
 
 
 class Session:
-    """All steps between the first question and the last; use it once.
+    """All steps from the first question to the last; use it only once.
 
-    ``spent_s``: part of ``max_time`` that earlier sessions spent.
+    ``spent_s``: part of ``max_time`` spent by earlier sessions.
     """
 
     def __init__(self, work: Work, observer: Observer, *, spent_s: float = 0.0):
@@ -65,10 +65,10 @@ class Session:
         return self._ledger.answered
 
     def run(self, started: dict[str, StartedEndpoint]) -> None:
-        """Ask until all is answered, or a limit ends it.
+        """Ask until all questions are answered, or a limit ends the session.
 
-        Raises HostError if a model has no endpoint left, ConfigError for a server that refuses
-        every request.
+        Raises HostError if a model has no endpoint left, ConfigError if a server refuses every
+        request.
         """
         run_async(self._run(started))
 
@@ -119,7 +119,7 @@ class Session:
             self._leave_out(f"{known} ({precision}): {counted(left, 'generation')} not asked for")
 
     async def _beat(self) -> None:
-        """Report regularly, also while one answer takes minutes."""
+        """Report regularly, even if one answer takes minutes."""
         while True:
             await asyncio.sleep(_BEAT_SECONDS)
             self._report(force=True)
@@ -142,16 +142,16 @@ class Session:
         self._report()
 
     def _leave_out_unanswered(self, key: Key) -> None:
-        """Stop the stop rule from waiting for questions that will not be answered."""
+        """Let the stop rule not wait for questions that will not be answered."""
         if all(ask in self._ledger.failed for ask in self._ledger.missing(key)):
             for limit in self._plan.variant(key.variant).limits:
                 if self._ledger.serving(key, limit) is None:
                     self._running.leave_out(key, limit)
 
     def _graded(self, key: Key, limit: Limit, right: bool) -> None:
-        """Take a verdict in a thread of the pool: the accuracies belong to the loop's thread."""
+        """Take a verdict in a thread of the pool, and hand it to the loop's thread."""
         assert self._loop is not None
-        with suppress(RuntimeError):  # the loop is closed: all questions were asked
+        with suppress(RuntimeError):  # the loop is closed, so all questions were asked
             self._loop.call_soon_threadsafe(self._noted, key, limit, right)
 
     def _noted(self, key: Key, limit: Limit, right: bool) -> None:
@@ -183,7 +183,7 @@ class Session:
 
 
 def spent_seconds(records: Iterable[GenerationRecord], began: Sequence[datetime]) -> float:
-    """Return the seconds that sessions asked, each from its first question to its last answer.
+    """Return the seconds of all sessions, each from its first question to its last answer.
 
     ``began``: their start times, ascending; records before the first belong to no session.
     """

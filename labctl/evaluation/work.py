@@ -1,4 +1,4 @@
-"""All objects that a controller of an evaluation needs."""
+"""The objects that a controller of an evaluation needs."""
 
 from dataclasses import dataclass
 

@@ -1,1 +1,1 @@
-"""Results in the formats of other programs, written and read. Import its modules by name."""
+"""Read and write results in formats of other programs. Import its modules by name."""

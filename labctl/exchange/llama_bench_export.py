@@ -1,9 +1,9 @@
-"""Trials as results of llama-bench, for llama.cpp's own tools.
+"""Export trials as results of llama-bench, for llama.cpp's own tools.
 
-A trial of llama-bench is its own output, value for value. A completion becomes two tests: its
+A trial of llama-bench is exported as llama-bench printed it. A completion becomes two tests: its
 prompt (pp), and its generation at the depth of the prompt (tg). Measured values come from the
-record, settings from the record or the command line. If labctl gave no option, the setting is
-llama-bench's own default.
+record, settings from the record or the command line. An option that labctl did not give has
+llama-bench's default.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,8 +19,8 @@ from labctl.records.timing import TimingRecord
 from labctl.records.trial import ModelIdentity, TrialRecord, TrialState
 from labctl.runs.record.directory import RunDirectory
 
-#: Default settings of newer and of older versions (``cmd_params_defaults``, and ``common_params``
-#: in ``common/common.h``), by the completion program.
+#: Default settings, by the name of the completion program in newer and older versions
+#: (``cmd_params_defaults``, and ``common_params`` in ``common/common.h``).
 _COMMON: Row = {
     "cpu_mask": "0x0",
     "cpu_strict": False,
@@ -56,7 +56,7 @@ class NoTest(ConfigError):
 def bench_results(
     runs: Path, trials: Sequence[IndexedTrial], note: Callable[[str], None]
 ) -> list[Row]:
-    """Return the tests of all trials; ``note`` gets a line, with the reason, for each left out.
+    """Return the tests of all trials; ``note`` gets the reason for each trial left out.
 
     ``runs`` is the folder of the run directories. Raises ConfigError for a damaged record.
     """
@@ -98,7 +98,7 @@ def _printed(directory: RunDirectory, trial: TrialRecord) -> list[Row]:
     """Return the output of llama-bench from the run directory."""
     path = directory.trial_path(trial.number, trial.slug) / "stdout"
     try:
-        # As the engine reads it: a name of any bytes may be in it.
+        # Decoded as the engine does: a name in it may contain any bytes.
         text = path.read_bytes().decode(errors="replace")
         return [read_json(line) for line in text.splitlines()]
     except OSError as error:
@@ -139,7 +139,7 @@ def _settings(
     newer = "-fit" in options
     row: Row = {
         "build_commit": stated or (commit or "")[:7],
-        # Name that llama.cpp's CPU backend uses if the kernel has no name of the CPU.
+        # Name that llama.cpp's CPU backend uses if the kernel does not name the CPU.
         "cpu_info": next((cpu.model for cpu in facts.cpus if cpu.model), "CPU"),
         "gpu_info": "",
         "backends": "CPU",
@@ -171,7 +171,7 @@ def _model(model: ModelIdentity, argv: Sequence[str]) -> Row:
 
 
 def _test(trial: TrialRecord, prompt: int, generated: int, depth: int, taken_ns: int) -> Row:
-    """Return the measured part of a row: one sample has no deviation."""
+    """Return the measured part of a row. A single sample has no deviation."""
     rate = (prompt + generated) * 1e9 / taken_ns
     return {
         "n_prompt": prompt,
@@ -186,7 +186,7 @@ def _test(trial: TrialRecord, prompt: int, generated: int, depth: int, taken_ns:
 
 
 def _prompt_from(argv: Sequence[str]) -> int:
-    """Return the place of the prompt: its words may look like options."""
+    """Return the index of the prompt, whose words may look like options."""
     return argv.index("-p") if "-p" in argv else len(argv)
 
 

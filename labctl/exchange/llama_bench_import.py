@@ -1,9 +1,8 @@
-"""Import results of others: a file becomes a run directory of its own kind.
+"""Import results of other programs: a file becomes a run directory of its own kind.
 
-``origin.json`` names the file, and the directory keeps the file itself, so that everything is there
-when the index is made again. Facts missing in the file are unknown: board and machine have no name,
-the execution is ``unknown``, the model has no hash. So it is never comparable with labctl's own
-measurements.
+``origin.json`` names the file, and the directory keeps a copy, so that the index can be made again.
+Facts missing in the file are unknown: board and machine have no name, the execution is ``unknown``,
+the model has no hash. So imported results are never comparable with labctl's own measurements.
 """
 
 import hashlib
@@ -50,7 +49,8 @@ _PARAMETERS = {
     "type_k": "cache_type_k",
     "type_v": "cache_type_v",
 }
-#: ``(guessed)``: the file does not name its type. Older versions wrote it behind, and ``mostly``.
+#: ``(guessed)``: the file does not name its type. Older versions wrote it at the end, and
+#: ``mostly``.
 _FILE_TYPE = re.compile(
     r" (?:\(guessed\) )?(?:all |mostly )?([IT]?Q\d\w*|MXFP4|NVFP4|BF16|F16|F32)"
     r"(?: (?:- )?(mix|MoE|Small|Medium|Large))?(?: - [\d.]+ bpw(?: ternary)?)?(?: \(guessed\))?$"
@@ -77,7 +77,7 @@ class Imported:
     earlier: bool = False
 
     def document(self, file: Path) -> dict[str, object]:
-        """Return it as JSON, after the file."""
+        """Return the import as JSON; ``file`` comes first."""
         return {"file": str(file), **asdict(self)}
 
 
@@ -100,7 +100,7 @@ def import_results(runs: Path, file: Path) -> Imported:
 
 
 def earlier_import(runs: Path, sha256: str) -> Imported | None:
-    """Return the run made from a file with this hash before; None: none.
+    """Return the run made earlier from a file with this hash, or None.
 
     Raises HostError.
     """
@@ -126,7 +126,7 @@ def _content(file: Path) -> bytes:
 
 
 def _made(aside: Path, file: Path, data: bytes, sha256: str, found: BenchFile) -> Imported:
-    """Make the run directory under another name, and rename it when it is complete."""
+    """Make the run directory under a temporary name, and rename it when it is complete."""
     began = min(test.test_time for test in found.tests).astimezone(UTC)
     name = f"import-{_plain(file.stem)}"
     run_id = f"{began:%Y%m%dT%H%M%SZ}-{name}-{secrets.token_hex(3)}"
@@ -169,7 +169,7 @@ def _write_trials(
 ) -> None:
     """Write all trials as :meth:`RunDirectory.add` does, but sync to disk only once.
 
-    The directory is not yet visible, and thousands of files would each wait for the disk.
+    The directory is not yet visible, and a sync for each of thousands of files would take long.
     """
     lines = []
     with host_writes(directory.path):
@@ -184,7 +184,7 @@ def _write_trials(
 
 
 def _models(tests: tuple[BenchLine, ...]) -> dict[tuple[object, ...], ModelIdentity]:
-    """Return the models by their distinguishing fields; a file has a name, a size and no hash."""
+    """Return the models by their distinguishing fields. The hash of the file is not known."""
     models: dict[tuple[object, ...], ModelIdentity] = {}
     taken: set[str] = set()
     for test in tests:
@@ -281,7 +281,7 @@ def _machine(test: BenchLine) -> dict[str, JsonValue]:
 
 
 def _timing(test: BenchLine, name: str, form: str) -> TimingRecord:
-    """Return the times: medians if there are samples; else llama-bench's means, marked as means."""
+    """Return medians if there are samples; else llama-bench's means, marked as means."""
     number = "" if test.build_number is None else f" ({test.build_number})"
     tests: tuple[BenchTest, ...] = ()
     rate = test.avg_ts
@@ -322,7 +322,7 @@ def _is_scalar(value: object) -> bool:
 
 
 def _plain(text: str) -> str:
-    """Return a text as part of a file's name."""
+    """Return a text in a form that may be part of a file name."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text)[:_LONGEST].strip("-.") or "unnamed"
 
 

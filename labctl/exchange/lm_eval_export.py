@@ -1,9 +1,9 @@
-"""Evaluations as results of lm-evaluation-harness, for its tools and readers of its files.
+"""Export evaluations as results of lm-evaluation-harness, for its tools and other readers.
 
-A task is one prompt within one budget. Its samples are lines of JSON (``samples_TASK_DATE.jsonl``,
-one for each question and grader; a grader takes the place of a filter), its figures are in
-``results_DATE.json``; both lie in a folder of the model's name (lm-evaluation-harness,
-``lm_eval/evaluator.py`` and ``lm_eval/loggers/evaluation_tracker.py``).
+A task is one prompt within one budget. Its samples are in ``samples_TASK_DATE.jsonl`` (one line for
+each question and grader; a grader replaces a filter), its figures in ``results_DATE.json``. The
+folder of both has the model's name (lm-evaluation-harness, ``lm_eval/evaluator.py`` and
+``lm_eval/loggers/evaluation_tracker.py``).
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from labctl.evaluation.question import Question
 from labctl.records.evaluation import EvaluationRecord, GenerationRecord, GradeRecord
 
 Document = dict[str, object]
-#: Placeholder for an answer that was not found, as in its filters.
+#: Placeholder for an answer that was not found, as in the harness's filters.
 _NOT_FOUND = "[invalid]"
 _METRIC = "exact_match"
 _NO_FILE_NAME = re.compile(r"[^A-Za-z0-9._-]+")
@@ -41,7 +41,7 @@ class TaskSamples:
 
     @property
     def folder(self) -> str:
-        """Return the model's name as its folder."""
+        """Return the folder: the model's name."""
         return _NO_FILE_NAME.sub("_", self.model).lstrip(".") or "model"
 
     def file_name(self, record: EvaluationRecord) -> str:
@@ -56,7 +56,7 @@ class TaskSamples:
 
 
 def date_of(record: EvaluationRecord) -> str:
-    """Return the date in the names of files."""
+    """Return the date for file names."""
     return record.started.replace(tzinfo=None).isoformat().replace(":", "-")
 
 
@@ -69,8 +69,8 @@ def task_samples(
 ) -> list[TaskSamples]:
     """Return the samples of an evaluation, in the order of variants and budgets.
 
-    ``prompts`` are those of the recipe. A cut text is given as it was graded. Questions without an
-    answer are left out, as in every figure.
+    ``prompts``: of the recipe. A cut text is exported as it was graded. Questions without an answer
+    are left out, as in every figure.
     """
     questions = {one.id: one for one in kept.questions}
     rank = {one.id: number for number, one in enumerate(kept.questions)}
@@ -147,7 +147,7 @@ def results_document(record: EvaluationRecord, tasks: Iterable[TaskSamples]) -> 
 
 
 class GradedTexts:
-    """Generations, to find the text that a grade judged."""
+    """Finds the text that a grade judged."""
 
     def __init__(self, generations: Iterable[GenerationRecord]):
         self._of: dict[tuple[str, str, int], list[GenerationRecord]] = {}
@@ -157,9 +157,9 @@ class GradedTexts:
                 self._of.setdefault(key, []).append(one)
 
     def text(self, grade: GradeRecord) -> str:
-        """Return the graded text; empty if its generation is missing."""
+        """Return the text of a grade; empty if its generation is missing."""
         candidates = self._of.get((grade.question, grade.variant, grade.sample), [])
-        for one in reversed(candidates):  # the last one counts, as with grades
+        for one in reversed(candidates):  # the last generation counts, as with grades
             exact = one.max_tokens == grade.budget
             if exact != grade.truncated_here and can_cut(one, grade.budget):
                 return cut(one, grade.budget).text
@@ -175,7 +175,7 @@ def _by_question(cell: Accuracy) -> dict[str, list[GradeRecord]]:
 
 
 def _sent(prompt: Prompt, question: Question, kept: KeptQuestions, budget: int | None) -> str:
-    """Return the sent text; messages of a chat as JSON, as its own models do."""
+    """Return the sent text; messages of a chat as JSON, like the harness's own models."""
     sent = render(prompt, question, kept.examples, budget)
     if isinstance(sent, str):
         return sent
@@ -247,7 +247,7 @@ def _config(record: EvaluationRecord, task: TaskSamples) -> Document:
 
 
 def _figures(cell: Accuracy) -> Iterator[tuple[str, object]]:
-    """Yield share and standard error by their names, ``exact_match,boxed``."""
+    """Yield share and standard error by name, such as ``exact_match,boxed``."""
     shares = [sum(verdicts) / len(verdicts) for verdicts in cell.verdicts.values()]
     count, mean = len(shares), math.fsum(shares) / len(shares)
     yield f"{_METRIC},{cell.grader}", mean

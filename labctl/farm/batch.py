@@ -1,8 +1,8 @@
 """A batch: its plan on disk, and its jobs, which are a group in the lab's table of jobs.
 
-``batches/<UTC time>-<name>-<short id>/`` holds ``batch.json``, which has all jobs and all that they
-run, and in the end ``results.json``. What has ended before that is known to the table; if it was
-lost, the run directories tell which jobs have finished runs, and those are not run again.
+``batches/<UTC time>-<name>-<short id>/`` holds ``batch.json``, with all jobs and their contents,
+and at the end ``results.json``. Until then the table knows which jobs have ended. If the table was
+lost, the run directories show which jobs have finished runs; those jobs do not run again.
 """
 
 import json
@@ -19,7 +19,8 @@ from labctl.evaluation.any_recipe import longest_seconds
 from labctl.farm.batch_plan import PlannedBatch, PlannedJob
 from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.run_content import RunContent
-from labctl.files import host_reads, host_writes, locked, write_atomic
+from labctl.files import host_reads, host_writes, write_atomic
+from labctl.locks import locked
 from labctl.runs.record.directory import new_run_id
 from labctl.state.events import this_user
 from labctl.state.groups import GroupJob, NewGroup
@@ -28,14 +29,14 @@ from labctl.state.state import LabState, lab_state
 
 FOLDER = "batches"
 _PLAN, _RESULTS, _LOCK = "batch.json", "results.json", "lock"
-#: What a damaged file of a batch raises.
+#: Errors that a damaged file of a batch raises.
 _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 _DAMAGED = "`labctl batch PLAN --new` begins another batch; finished runs stay"
 #: Number of jobs to submit in one transaction.
 _AT_ONCE = 200
-#: A board counts as lost without a worker of its host for this time (s): it may be restarting.
+#: A board counts as lost after this time (s) without a worker of its host, which may be restarting.
 _WORKER_AWAY_SECONDS = 180.0
-#: While nothing of a batch runs, damaged jobs are looked for at this interval (s).
+#: Interval (s) of the search for damaged jobs while no job of a batch runs.
 _DAMAGE_SECONDS = 60.0
 
 
@@ -55,7 +56,7 @@ class Batch:
             pools: dict[tuple[str, ...], tuple[str, ...]] = {}
             self.jobs = tuple(_job(one, pools) for one in document["jobs"])
             contents = document["contents"].items()
-            #: As text, because most of them wait a long time.
+            #: Contents as JSON text, because most of them wait a long time.
             self._contents = {digest: json.dumps(one) for digest, one in contents}
         except _UNREADABLE as error:
             raise ConfigError(f"{path / _PLAN} is damaged", hint=_DAMAGED) from error
@@ -82,7 +83,7 @@ class Batch:
     ) -> "list[Batch]":
         """Return the batches of a plan that have jobs left, the newest first.
 
-        ``note`` gets a line about each that is damaged: it stays as it is, and is not continued.
+        ``note`` gets a line for each damaged batch, which stays as it is and is not continued.
         """
         found = []
         for path in sorted((root / FOLDER).glob(f"*-{name}-*"), reverse=True):
@@ -99,12 +100,12 @@ class Batch:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep other processes of this host out. Raises HostTimeout."""
+        """Lock the batch against other processes of this host. Raises HostTimeout."""
         with locked(self.path / _LOCK, timeout=0.5, holder="another labctl that runs this batch"):
             yield
 
     def content(self, job: PlannedJob) -> Mapping[str, Any]:
-        """Return what a job is to run, as :meth:`RunContent.document` has it."""
+        """Return the content of a job, as :meth:`RunContent.document` has it."""
         found: Mapping[str, Any] = json.loads(self._contents[job.content])
         return found
 
@@ -126,10 +127,10 @@ class BatchJobs:
     Args:
         lab: the lab, as this host has it.
         batch: the plan.
-        own_boards: boards of this host; those of others need a worker there.
+        own_boards: boards of this host; boards of other hosts need a worker there.
         lacking: boards for which this host can have no agent, with the reason.
-        on_end: gets a job, its board, how its attempt ended, and how many jobs have ended; None:
-            the job waits again.
+        on_end: gets a job, its board, the end of its attempt, and the number of ended jobs; None
+            instead of the number if the job waits again.
     """
 
     def __init__(
@@ -149,12 +150,12 @@ class BatchJobs:
         self._of = {batch.job_id(one.job): one for one in batch.jobs}
         #: Results by the job's id in the plan.
         self.results: dict[str, JobResult] = {}
-        #: Ends from then on are news, by the database's clock.
+        #: Ends from this time on are new, by the database's clock.
         self._since = 0.0
-        #: Jobs whose row in the table cannot be read, when they were last looked for.
+        #: Jobs whose row in the table could not be read at the last look.
         self._damaged: set[str] = set()
         self._damage_due = 0.0
-        #: Job -> the number of its interruptions that were told.
+        #: Job -> number of its interruptions that were reported.
         self._told: dict[str, int] = {}
         #: Board -> when a worker for it was first missing, by the monotonic clock.
         self._unserved: dict[str, float] = {}
@@ -163,11 +164,11 @@ class BatchJobs:
 
     @property
     def group(self) -> NewGroup:
-        """The group of the lab's table that they are."""
+        """The group of these jobs in the lab's table."""
         return NewGroup(self._batch.group, "batch", self._batch.name, this_user())
 
     def submit(self) -> int:
-        """Put the jobs into the table that are not there; return how many have ended before."""
+        """Add the missing jobs to the table; return the number of jobs that had ended before."""
         there = self._state.groups.jobs(self._of)
         for one in there:
             self._note_end(one)
@@ -176,7 +177,7 @@ class BatchJobs:
         return ended
 
     def _add(self, absent: Collection[str]) -> None:
-        """Put jobs into the table, in the order of the plan."""
+        """Add jobs to the table, in the order of the plan."""
         waiting = list[NewJob]()
         for job_id, planned in self._of.items():
             if job_id not in absent or planned.job.id in self.results:
@@ -221,17 +222,17 @@ class BatchJobs:
         )
 
     def look(self) -> bool:
-        """Tell what has ended since the last look; return True once all have.
+        """Report jobs that ended since the last look; return True once all have ended.
 
-        Jobs for which no board is left, and damaged ones, are given up when nothing else of the
-        batch runs. A job that the table lost, as by the restore of a backup, is put there again.
+        Damaged jobs, and jobs for which no board is left, are given up when nothing else of the
+        batch runs. A job that the table lost, for example after a restored backup, is added again.
         """
         news, left = self._state.groups.news(self._batch.group, self._since)
         self._tell(news)
         if left != len(self._of) - len(self.results) + len(self._damaged):
             unknown = [name for name, one in self._of.items() if one.job.id not in self.results]
             there = self._state.groups.jobs(unknown)
-            self._tell(there)  # ends that the clock, which was set back, has in the past
+            self._tell(there)  # ends that look old because the clock was set back
             self._add({*unknown} - {one.id for one in there})
         runs = any(one.state == "running" and one.damaged is None for one in news)
         if not runs and len(self.results) < len(self._of):
@@ -240,7 +241,7 @@ class BatchJobs:
         return len(self.results) == len(self._of)
 
     def _tell(self, jobs: Iterable[GroupJob]) -> None:
-        """Tell of jobs that ended, or wait again."""
+        """Report jobs that ended or wait again."""
         for one in jobs:
             if one.id not in self._of:
                 continue  # its id is damaged
@@ -253,7 +254,7 @@ class BatchJobs:
                 self._on_end(job, "a board", again, None)
 
     def _note_end(self, one: GroupJob) -> bool:
-        """Keep the result of a job; return True if it has ended, and that is new."""
+        """Keep the result of a job; return True if its end is new."""
         job = self._of[one.id].job
         if not one.has_ended:
             return False
@@ -268,7 +269,7 @@ class BatchJobs:
         return is_new
 
     def _give_up_damaged(self) -> None:
-        """Give up jobs whose rows in the table nobody can read; the rows stay for people."""
+        """Give up jobs whose rows in the table cannot be read; keep the rows for people."""
         if time.monotonic() < self._damage_due:
             return
         self._damage_due = time.monotonic() + _DAMAGE_SECONDS

@@ -3,7 +3,7 @@
 name: night
 on: tag=fast                  # boards of all jobs, unless a job says otherwise
 jobs:
-  - recipe: q8_latency        # once, on whichever of the boards is free first
+  - recipe: q8_latency        # once, on the board that is free first
     set: {repeats: 5}
   - recipe: recipes/q2.yaml
     every_board: true         # once on each
@@ -21,7 +21,6 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from labctl.checked import unknown
 from labctl.config.lab import LabFile
 from labctl.config.recipe import Recipe, find_recipe
 from labctl.config.recipe_parts import Scalar
@@ -33,41 +32,42 @@ from labctl.evaluation.any_recipe import AnyRecipe, check_job, read_any, target_
 from labctl.farm.job import FarmJob
 from labctl.farm.run_content import RunContent
 from labctl.farm.selector import BoardSelector
-from labctl.files import cached_sha256
+from labctl.file_hashes import cached_sha256
 from labctl.runs.inputs.prepare import read_recipe
 from labctl.runs.inputs.programs import lacking_agent
 from labctl.runs.inputs.untrusted_recipe import Workspace, check_board
+from labctl.suggestions import unknown
 
 MOST_JOBS = 100_000
-#: For a plan that nobody vouches for: there are few boards for such plans.
+#: For an untrusted plan: there are few boards for such plans.
 MOST_UNTRUSTED_JOBS = 100
 
 
 class BatchEntry(StrictModel):
-    """A recipe, and where and how often it runs."""
+    """A recipe, its boards, and its number of runs."""
 
     recipe: Line
-    """A recipe's file, or the name of one of the lab or of labctl."""
+    """A recipe's file, or the name of a recipe of the lab or of labctl."""
     set: dict[Line, Scalar] = Field(default_factory=dict)
     """Changes to keys of the recipe."""
     boards: tuple[Name, ...] = ()
-    """Boards that are equal for it; it runs on one of them."""
+    """Boards that are equal for the recipe; it runs on one of them."""
     on: Line | None = None
-    """Selector of such boards instead, e.g. `tag=fast,memory>=4GB`; default: the plan's, else all
+    """Selector instead of `boards`, e.g. `tag=fast,memory>=4GB`; default: the plan's `on`, else all
     boards of the recipe's target."""
     every_board: bool = False
     """Run on each of the boards, not on one of them."""
     times: Annotated[int, Field(ge=1, le=10_000)] = 1
     """Number of runs."""
     priority: Annotated[int, Field(ge=-100, le=100)] = 0
-    """The greatest comes first."""
+    """Priority; higher numbers run first."""
     group: Name | None = None
     """Entries of one group run in turns on one board, with nothing between them."""
     expected: Duration | None = None
-    """Expected time of a run, by which jobs are ordered; default: that of the last such run, else
-    as predicted."""
+    """Expected time of a run, used to order jobs; default: the time of the last such run, else the
+    predicted time."""
     uses: tuple[Name, ...] = ()
-    """Shared limits of devices.yaml that it uses besides those of its board."""
+    """Shared limits of devices.yaml that it uses besides its board's limits."""
 
     @model_validator(mode="after")
     def _one_way_to_boards(self) -> Self:
@@ -91,7 +91,7 @@ class BatchPlan(StrictModel):
 
 @dataclass(frozen=True)
 class PlannedJob:
-    """A job with what it runs."""
+    """A job with its content."""
 
     job: FarmJob
     content: str
@@ -103,12 +103,12 @@ class PlannedBatch:
 
     name: str
     jobs: tuple[PlannedJob, ...]
-    #: Digest -> what a job runs, as :meth:`labctl.farm.run_content.RunContent.document` has it.
+    #: Digest -> content of a job, as :meth:`labctl.farm.run_content.RunContent.document` has it.
     contents: Mapping[str, Mapping[str, object]]
 
     @property
     def digest(self) -> str:
-        """Digest of all that it does; how long that takes is no part of it."""
+        """Digest of all that the batch does; expected times are not included."""
         rows = [
             (
                 *(one.job.id, one.job.boards, one.job.priority, one.job.group, one.job.uses),
@@ -129,8 +129,8 @@ def plan_batch(
     """Read the recipes of a plan and find their boards; ``expect`` returns seconds on a board,
     or None.
 
-    A plan that nobody vouches for has a ``workspace``, which it may not leave. Raises ConfigError
-    that says which entry is wrong.
+    An untrusted plan has a ``workspace``, which it may not leave. Raises ConfigError that names the
+    wrong entry.
     """
     contents: dict[str, Mapping[str, object]] = {}
     is_untrusted = workspace is not None
@@ -208,7 +208,7 @@ def without_agent(lab: LabFile, boards: Set[str]) -> dict[str, ConfigError]:
 
 
 def _settings(entry: BatchEntry) -> tuple[str, ...]:
-    """Return what an entry sets, as ``--set`` takes it."""
+    """Return the changes of an entry, in the form of ``--set``."""
     return tuple(
         f"{key}={value if isinstance(value, str) else json.dumps(value)}"
         for key, value in entry.set.items()
@@ -218,7 +218,7 @@ def _settings(entry: BatchEntry) -> tuple[str, ...]:
 def _recipe(
     path: Path, settings: tuple[str, ...], lab: LabFile, workspace: Workspace | None
 ) -> AnyRecipe:
-    """Read a recipe; one that nobody vouches for measures times. Raises ConfigError."""
+    """Read a recipe; an untrusted recipe must measure times. Raises ConfigError."""
     if workspace is not None:
         return read_recipe(path, settings, lab_root=lab.root, workspace=workspace)
     recipe = read_any(path, settings, lab_root=lab.root)

@@ -29,9 +29,9 @@ def expected_seconds(
     """Return the expected time (s) of a run of a recipe on one of these boards.
 
     This is the time of the last such runs, else the prediction of ``labctl plan``, else the
-    recipe's ``max_time``: a run of unknown length is then not started last. None if it has none. An
-    ``untrusted`` recipe may have a program of its own. Fetches nothing and contacts no board.
-    Raises ConfigError, HostError.
+    recipe's ``max_time``: a run of unknown length is then not started last. None if the recipe has
+    no ``max_time``. An ``untrusted`` recipe may have its own program. Fetches nothing and contacts
+    no board. Raises ConfigError, HostError.
     """
     if (recorded := recorded_seconds(lab, recipe, boards)) is not None:
         return recorded
@@ -48,14 +48,14 @@ def expected_seconds(
 def recorded_seconds(lab: LabFile, recipe: AnyRecipe, boards: tuple[str, ...]) -> float | None:
     """Return the median time in s of the last runs of just this recipe on such boards.
 
-    None if there is none. Raises HostError.
+    None without such runs. Raises HostError.
     """
     wanted = Filter(recipe=recipe.name, states=("finished",), kind=recipe.kind)
     if not isinstance(recipe, Recipe):
         seconds = _recorded(lab, recipe, boards, wanted)
         return median(seconds) if seconds else None
     parameters = recipe.variants()[0].parameters
-    # A recipe may run with many parameters: its last runs may all have other ones.
+    # A recipe may run with many parameters: its last runs may all have other parameters.
     just_this = tuple((name, str(value)) for name, value in parameters.items())
     seconds = _recorded(lab, recipe, boards, wanted)
     if not seconds and just_this:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from labctl.farm.job import JobResult
 
-#: A job that needs something missing here is retried by this host after this time (s), other jobs
-#: of the same board after a pause: they may need it too. All are retried when something was built
+#: This host retries a job that lacks something here after this time (s). Other jobs of the same
+#: board may lack it too: they are retried after a pause. All are retried when something was built
 #: here, or when the missing program appears.
 _JOB_SECONDS = 600.0
 _BOARD_SECONDS = 60.0
@@ -18,11 +18,11 @@ _BOARD_SECONDS = 60.0
 class _Lack:
     """An attempt that found something missing on this host."""
 
-    #: By the monotonic clock; the job is then retried in any case.
+    #: Time of the retry in any case, by the monotonic clock.
     until: float
-    #: What was built here when the attempt began.
+    #: Builds on this host when the attempt began.
     builds: object
-    #: The program that was not found; None: it exists, or something else was missing.
+    #: The missing program; None: it exists, or something else was missing.
     program: str | None
 
     def is_over(self, builds: object) -> bool:
@@ -38,11 +38,11 @@ class HostLacks:
         self.builds = builds
         #: Job -> what was missing here.
         self._of_jobs: dict[str, _Lack] = {}
-        #: Board -> what was missing here for its last job.
+        #: Board -> what its last job lacked here.
         self._of_boards: dict[str, _Lack] = {}
 
     def note(self, job: str, board: str, result: JobResult, builds: object) -> None:
-        """Record that something was missing for an attempt; ``builds``: those at its start."""
+        """Record that something was missing for an attempt; ``builds``: the value at its start."""
         name, now = result.lacks_program, time.monotonic()
         # The program exists: something else is missing, such as its interpreter.
         program = None if name is None or shutil.which(name) else name
@@ -59,7 +59,7 @@ class HostLacks:
         return self._still(self._of_jobs, [*self._of_jobs])
 
     def pauses(self, board: str) -> bool:
-        """Return True if no job of a board is tried for now."""
+        """Return True if this host tries no job of a board for now."""
         return bool(self._still(self._of_boards, [board]))
 
     def _still(self, lacks: Mapping[str, _Lack], names: Iterable[str]) -> set[str]:

@@ -33,10 +33,10 @@ def host_worker(
     is_over: Callable[[], bool] = lambda: False,
     build: Callable[[BuildRequest], object] | None = None,
 ) -> Worker:
-    """Return the worker of a lab host, and upload what its last worker could not.
+    """Return the worker of a lab host, and upload runs that its last worker could not.
 
-    With a ``group`` it runs only that one's jobs, until it ``is_over``. ``build`` makes agents that
-    are missing here; None: none is made. Raises HostError, ToolMissing.
+    With a ``group`` it runs only the group's jobs, until it ``is_over``. ``build`` makes agents
+    that are missing here; None: make no agent. Raises HostError, ToolMissing.
     """
     state, hosted = lab_state(lab), [lab.board(name) for name in boards]
     ledger = QueueLedger(lab, state, lab_store(lab), note)
@@ -66,7 +66,7 @@ def host_worker(
 
 
 def missing_tools(lab: LabFile, boards: Sequence[str]) -> Iterator[str]:
-    """Yield what is missing on this host for jobs on these boards, with the remedy.
+    """Yield each thing that jobs on these boards lack on this host, with the remedy.
 
     The agent is found by the boards' targets; no board is contacted. An unreadable target does not
     affect jobs on boards of other targets.

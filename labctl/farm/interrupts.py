@@ -13,8 +13,8 @@ def on_interrupt(callback: Callable[[], None]) -> Iterator[None]:
     """Call ``callback`` on the first signal that means Ctrl-C, instead of raising.
 
     ``callback`` runs in its own thread and has returned when the context ends. The second signal is
-    as usual. Only the main thread gets signals: in other threads ``callback`` is never called. It
-    is of use in a script, too, which has Python's own handlers.
+    as usual. Only the main thread gets signals: in other threads ``callback`` is never called. This
+    also works in a script with Python's own handlers.
     """
     if not interrupts.is_main():
         yield

@@ -1,4 +1,4 @@
-"""Jobs as an executor gets them, their results, and the interface that runs them."""
+"""Jobs for an executor, their results, and the interface that runs them."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -31,17 +31,17 @@ class FarmJob:
     boards: tuple[str, ...]
     #: By prediction, or the time of the last similar job.
     expected_seconds: float = 0.0
-    #: The greatest comes first.
+    #: Priority; higher numbers run first.
     priority: int = 0
     #: Jobs of one group run on one board, one after the other, with nothing between them.
     group: str | None = None
-    #: Shared limits that it uses besides those of its board.
+    #: Shared limits that it uses besides its board's limits.
     uses: tuple[str, ...] = ()
     #: ``USER@HOST`` for whom the board is taken; None: the user of this process, outside the queue.
     submitter: str | None = None
-    #: True if nobody vouches for what it runs: it is confined, and its board is inspected after it.
+    #: True if its content is untrusted: it is confined, and its board is inspected after it.
     untrusted: bool = False
-    #: True if a job of its group ended on the board just before: nothing may come between them.
+    #: True if a job of its group ended on the board just before: no other job may run between them.
     follows: bool = False
     #: The number of its attempt in the lab's queue; None: outside the queue.
     attempt: int | None = None
@@ -63,7 +63,7 @@ class FarmJob:
         )
 
     def document(self) -> dict[str, object]:
-        """Return it as JSON, as a plan shows it."""
+        """Return it as JSON, in the form that a plan shows."""
         return {
             "id": self.id,
             "recipe": self.name,
@@ -82,7 +82,7 @@ class JobResult:
     run: str | None = None
     blame: Blame | None = None
     reason: str | None = None
-    #: True if the board or the way to it broke.
+    #: True if the board or the connection to it broke.
     is_board_broken: bool = False
     #: True if somebody else had the board: nothing was attempted.
     is_board_taken: bool = False
@@ -90,7 +90,7 @@ class JobResult:
     is_board_out: bool = False
     #: True if a tool or a build is missing on this host: other hosts may have it.
     is_host_lacking: bool = False
-    #: True if that resolves by itself, as when the shared store does not answer.
+    #: True if waiting resolves it, for example if the shared store does not answer.
     is_passing: bool = False
     #: The missing program, by name or path; None: something else is missing, or it is unknown.
     lacks_program: str | None = None
@@ -149,7 +149,7 @@ class Executor(Protocol):
     def run(self, job: FarmJob, board: str) -> JobResult:
         """Run a job on a board to its end; continue the run of an earlier attempt.
 
-        A failure is a result; KeyboardInterrupt is none.
+        A failure is returned as a result; KeyboardInterrupt is raised.
         """
 
     def stop(self) -> None:

@@ -1,8 +1,8 @@
 """Preparation of waiting jobs on a lab host: a job becomes claimable once its inputs are here.
 
-They are fetched, built in and verified beside the running jobs, for a few contents at once, those
-of the next jobs first. No board is used, so none idles through a download. A job whose inputs are
-missing keeps its place, and lets others pass.
+The inputs are fetched, built and verified beside the running jobs: a few contents at once, the next
+jobs' contents first. No board is used, so none idles through a download. A job whose inputs are
+missing keeps its place, and lets other jobs pass.
 """
 
 import math
@@ -16,9 +16,9 @@ from labctl.state.job import Job
 
 #: Number of contents to prepare at once.
 AT_ONCE = 2
-#: A preparation that failed is tried again after this time (s).
+#: A failed preparation is retried after this time (s).
 _AGAIN_SECONDS = 15.0
-#: A missing input is looked for again after this time (s).
+#: Interval (s) between two looks for a missing input.
 _LOOK_SECONDS = 15.0
 #: Kind and SHA-256 of a job's content.
 Content = tuple[str, str]
@@ -32,7 +32,7 @@ class Preparing:
 
     Args:
         inputs: returns what a job needs on this host.
-        prepare: brings it here.
+        prepare: brings these inputs here.
         note: gets lines for people.
         on_end: called when a preparation has ended.
     """
@@ -43,23 +43,23 @@ class Preparing:
     on_end: Callable[[], None]
     #: Waiting content -> its inputs.
     _needs: dict[Content, Inputs] = field(default_factory=dict)
-    #: Inputs that were found or brought: an attempt finds what has gone since.
+    #: Inputs that were found or brought here. If one is gone later, an attempt notices it.
     _here: set[str] = field(default_factory=set)
-    #: Input -> when it was last looked for in vain, by the monotonic clock.
+    #: Input -> time of the last look that did not find it, by the monotonic clock.
     _missing: dict[str, float] = field(default_factory=dict)
     #: Contents that cannot be prepared: their attempts report why.
     _wrong: set[Content] = field(default_factory=set)
-    #: Content that is prepared now -> its missing inputs.
+    #: Content under preparation -> its missing inputs.
     _running: dict[Content, set[str]] = field(default_factory=dict)
-    #: Content -> when it is tried again.
+    #: Content -> time of its retry.
     _again: dict[Content, float] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def unready(self, jobs: Mapping[Content, Job]) -> set[Content]:
-        """Return which of all waiting contents, each with a job that has it, miss an input.
+        """Return the contents that lack an input; ``jobs``: all waiting contents, each with a job.
 
-        Each input is looked for once: jobs that miss the same become ready together, so that their
-        order stays.
+        Each input is looked for once: jobs that lack the same input become ready together, in
+        order.
         """
         known = self._needs
         self._needs = {
@@ -98,7 +98,7 @@ class Preparing:
                 if is_known or is_over or not is_due or len(self._running) >= AT_ONCE:
                     continue
                 self._running[content] = missing
-            # What it has fetched stays: nobody waits for it when the worker ends.
+            # Fetched inputs stay, so nothing waits for this thread when the worker ends.
             work = threading.Thread(
                 target=self._work, args=(content, job), name=f"inputs of {job.id}", daemon=True
             )
@@ -106,7 +106,7 @@ class Preparing:
 
     @property
     def is_busy(self) -> bool:
-        """True while something is prepared, or is to be tried again."""
+        """True while a preparation is running or will be retried."""
         with self._lock:
             return bool(self._running or self._again)
 

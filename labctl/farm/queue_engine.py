@@ -1,8 +1,9 @@
 """The queue engine of a lab with several hosts: procrastinate, in the lab's own PostgreSQL schema.
 
 The table ``job`` has the jobs, their order and their results. The engine wakes workers: a task of a
-board goes to a worker of that board at once (NOTIFY), and says that there may be a job for it. It
-knows no job, and decides nothing: a task that is lost costs one interval of the worker's own looks.
+board goes to a worker of that board at once (NOTIFY), and says that there may be a job. The engine
+does not know the jobs and decides nothing: a lost task costs one interval of the worker's own
+looks.
 """
 
 import asyncio
@@ -24,10 +25,10 @@ if TYPE_CHECKING:
 _WAKE = "labctl.wake"
 #: A channel of PostgreSQL has 63 characters, of which procrastinate takes 23.
 _LONGEST_QUEUE = 40
-#: Time (s) after which a process that gives no sign of life is gone for the engine, and after which
-#: a database that failed is tried again.
+#: Time (s) after which the engine counts a process without a sign of life as gone, and after which
+#: it retries a database that failed.
 _STALL_SECONDS, _AGAIN_SECONDS = 30.0, 2.0
-# The errors raised here contain what matters of these messages.
+# The errors raised here contain the important parts of these messages.
 for _name in ("procrastinate", "psycopg.pool"):
     logging.getLogger(_name).addHandler(logging.NullHandler())
 
@@ -48,7 +49,7 @@ class QueueEngine:
         self._database = PostgresDatabase(url, lab.name, lab.root)
 
     def prepare(self) -> None:
-        """Make the engine's tables, once. Raises HostError."""
+        """Create the engine's tables, once. Raises HostError."""
         from procrastinate.schema import SchemaManager
 
         if "procrastinate_jobs" in self._database.tables():
@@ -81,7 +82,7 @@ class QueueEngine:
     ) -> Iterator[None]:
         """Call ``wake``, in another thread, whenever :meth:`wake` names one of these boards.
 
-        While the database is away, nobody is woken; ``note`` gets a line then.
+        While the database is away, ``wake`` is not called and ``note`` gets a line.
         """
         listener = _Listener(self._url, self._link, [*map(queue_of, boards)], wake, note)
         with listener.listening():
@@ -93,7 +94,7 @@ class QueueEngine:
 
 
 def wake_workers(lab: LabFile, boards: Iterable[str]) -> None:
-    """Let the workers of these boards look at once; where that fails, they look soon themselves."""
+    """Let the workers of these boards look at once; if that fails, they look soon by themselves."""
     if lab.database is not None:
         with suppress(HostError, ConfigError), patience(0.0):
             QueueEngine(lab).wake(boards)
@@ -136,7 +137,7 @@ class _Listener:
             self._loop.close()
 
     def _run(self) -> None:
-        # What it cannot record of a task is no loss: the workers look by themselves.
+        # If it cannot record the state of a task, nothing is lost: the workers look by themselves.
         self._loop.set_exception_handler(self._unseen)
         self._loop.run_until_complete(self._listen())
 
@@ -183,7 +184,7 @@ class _Listener:
                 update_heartbeat_interval=_STALL_SECONDS / 3,
                 stalled_worker_timeout=_STALL_SECONDS,
             )
-            self._wake()  # what was missed while nobody listened
+            self._wake()  # tasks may have been lost before
             serving = asyncio.create_task(worker.run())
             ending = asyncio.create_task(self._ending.wait())
             await asyncio.wait({serving, ending}, return_when=asyncio.FIRST_COMPLETED)
@@ -206,7 +207,7 @@ def engine_errors() -> Iterator[None]:
 
 
 def engine_error_types() -> tuple[type[Exception], ...]:
-    """Return what the engine raises where it cannot use the database."""
+    """Return the errors that the engine raises if it cannot use the database."""
     import psycopg_pool
 
     return _procrastinate().exceptions.ConnectorException, psycopg_pool.PoolTimeout

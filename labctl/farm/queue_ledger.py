@@ -1,7 +1,7 @@
-"""The queue's jobs as a lab host's worker knows them: their contents, their inputs, their runs.
+"""The queue's jobs for a worker of a lab host: their contents, inputs and runs.
 
-The runs are read from this host's run directories: a database that was restored from an older
-backup does not know them, and finished measurements are not repeated.
+The runs are read from this host's run directories, because a database restored from an older backup
+does not know them. So finished measurements are not repeated.
 """
 
 import hashlib
@@ -31,7 +31,8 @@ from labctl.farm.preparing import Inputs
 from labctl.farm.run_archives import RunArchives, is_finished
 from labctl.farm.run_content import RunContent
 from labctl.farm.store import SharedStore
-from labctl.files import host_reads, locked
+from labctl.files import host_reads
+from labctl.locks import locked
 from labctl.models.expected import are_ready, origin
 from labctl.models.quantizer import find_quantizer
 from labctl.models.resolve import resolve
@@ -51,7 +52,7 @@ from labctl.state.uses import QUEUED_KINDS
 _AWAY_SECONDS = 120.0
 #: Time (s) to wait for a file that another job fetches.
 _FETCH_SECONDS = 4 * 3600.0
-#: A llama-quantize that was built meanwhile is found after this time (s).
+#: Interval (s) between two searches for llama-quantize.
 _LOOK_SECONDS = 5.0
 _MOST_BYTES = 4096
 
@@ -73,7 +74,7 @@ class QueueLedger:
         self._state = state
         self._store = store
         self._note = note
-        #: True in a lab of one host: what is missing here is nowhere else.
+        #: True in a lab of one host: no other host has what is missing here.
         self._is_alone = store is None and lab.database is None
         runs = lab.root / "runs"
         self._own_runs = RunsOfJobs(runs)
@@ -82,7 +83,7 @@ class QueueLedger:
         self._understood: dict[str, bool] = {}
         #: Recipes of jobs whose models llama-quantize makes.
         self._deriving: dict[str, AnyRecipe] = {}
-        #: Target -> time of the last search for llama-quantize, and why there was none.
+        #: Target -> time of the last search for llama-quantize, and the reason if it was missing.
         self._lacks: dict[str, tuple[float, str | None]] = {}
 
     def understands(self, job: Job) -> bool:
@@ -113,7 +114,7 @@ class QueueLedger:
         return None if is_ready else lack
 
     def _lack_of_quantizer(self, target: str) -> str | None:
-        """Return why there is no llama-quantize here; all jobs of a target ask at once."""
+        """Return why llama-quantize is missing here; one search serves all jobs of a target."""
         seen, lack = self._lacks.get(target, (-math.inf, None))
         if time.monotonic() - seen > _LOOK_SECONDS:
             try:
@@ -132,9 +133,9 @@ class QueueLedger:
         self._attempts[job.id, board] = job
 
     def inputs(self, job: Job) -> Inputs:
-        """Return what has to be on this host for a job, each with a look whether it is there.
+        """Return the inputs that this host needs for a job, each with a function that looks for it.
 
-        What cannot be read here has no inputs: the attempt reports it.
+        A job that cannot be read here has no inputs: the attempt reports it.
         """
         root = self._lab.root
         try:
@@ -154,7 +155,7 @@ class QueueLedger:
         return {name: partial(_is_here, look) for name, look in found.items()}
 
     def prepare(self, job: Job) -> None:
-        """Bring all that a job needs to this host; no board is used.
+        """Bring all inputs of a job to this host; uses no board.
 
         Raises what :meth:`content` raises, and what :func:`labctl.models.resolve` raises.
         """
@@ -211,7 +212,8 @@ class QueueLedger:
         """Return the run of an earlier attempt; fetch it if another host stored it.
 
         A database restored from an older backup does not know the finished run, or only an
-        interrupted one. Then the run directories of this host know it, or the shared store.
+        interrupted one. Then the run is in the run directories of this host, or in the shared
+        store.
         """
         found = self._found(job)
         run = self._own_runs.find(job.id, found.submitted_at, found.run)
@@ -255,8 +257,8 @@ class QueueLedger:
     def share(self, job: Job, run: str) -> bool:
         """Store a job's finished run. If that fails now, the worker's next start does it.
 
-        The first run that finishes a job is its result. Return False for any other run, of a host
-        that lost the job or got it meanwhile: it is moved to the trash.
+        The first run that finishes a job is its result. Any other run, of a host that lost the job
+        or got it later, is moved to the trash; return False then.
 
         An interrupted run stays on this host, which resumes it if it gets the job again. Another
         host begins a new run.
@@ -272,7 +274,7 @@ class QueueLedger:
             return True
 
     def share_missing(self) -> None:
-        """Store what an earlier worker of this host could not."""
+        """Store the finished runs that an earlier worker of this host could not store."""
         if self._archives is None:
             return
         for directory in self._archives.missing():
@@ -284,13 +286,13 @@ class QueueLedger:
             self._note(f"stored run {run}")
 
     def _settle(self, archives: RunArchives, job: str, directory: RunDirectory) -> bool:
-        """Make a finished run a job's result, unless it has another; return False then."""
+        """Make a finished run a job's result, or return False if it has another."""
         assert self._store is not None
         run = directory.path.name
         finished = self._finished_run(job)
         if finished is None or finished[0] == run:
             digest = archives.upload(run)
-            finished = self._finished_run(job)  # as late as can be
+            finished = self._finished_run(job)  # as late as possible
         if finished is not None and finished[0] != run:
             if directory.path.exists():  # else it is in the trash already
                 self._note(
@@ -299,7 +301,7 @@ class QueueLedger:
                 move_to_trash(directory)
             RunRepository(directory.path.parent).refresh()
             return False
-        # In this order: after a kill in between, all of it is done again.
+        # In this order: after a kill in between, all steps are repeated.
         self._store.write(_key(job), json.dumps({"run": run, "sha256": digest}).encode())
         archives.found(run, digest)
         return True
@@ -333,11 +335,12 @@ def share_inputs(lab: LabFile, store: SharedStore | None, content: RunContent) -
 
 
 def _is_in(lab: LabFile, path: Path) -> bool:
-    """Return True if a path that a job names lies in the lab's folder, wherever links lead."""
+    """Return True if a path in a job lies in the lab's folder after all links are resolved."""
     return path.resolve().is_relative_to(lab.root.resolve())
 
 
-#: Maximum difference of a host's clock and the database's. No run begins before its job.
+#: Maximum difference (s) between the clocks of a host and the database. No run begins before its
+#: job.
 _CLOCKS_SECONDS = 2 * 86_400.0
 
 
@@ -385,8 +388,8 @@ class RunsOfJobs:
                 if path is None:
                     return None  # it is not planned yet
                 content = path.read_bytes()
-            job = None  # of one that is imported, too: another lab's jobs are not ours
-            with suppress(ValueError, AttributeError):  # a damaged one is no job's
+            job = None  # also of an imported run: another lab's jobs are not ours
+            with suppress(ValueError, AttributeError):  # a damaged run has no job
                 if not (directory.path / ORIGIN).exists():
                     job = json.loads(content).get("job")
             self._jobs[run] = job

@@ -1,7 +1,7 @@
-"""Boards that may be attached to any host: a worker serves those that it reached lately.
+"""Boards that may be attached to any host: a worker serves the boards that it reached lately.
 
-A contact from a host that does not reach a board is no attempt at a job, and says nothing about the
-board.
+A contact from a host that does not reach a board does not count as an attempt at a job, and says
+nothing about the board.
 """
 
 import threading
@@ -16,17 +16,17 @@ from labctl.transport.base import Transport
 
 #: A board that was reached is not contacted again within this time (s).
 LATELY_SECONDS = 60.0
-#: One that was not reached is contacted again after this time (s).
+#: A board that was not reached is contacted again after this time (s).
 AGAIN_SECONDS = 15.0
 _LOOK = BoardUse("see if this host reaches it", kind="check")
 
 
 class Reach:
-    """Knowledge which of some boards this host reaches.
+    """Tells which of some boards this host reaches.
 
     ``contact`` contacts a board that nobody has, in a thread of its own. Raises LinkError or
     HostError if it does not answer, BoardBusy if somebody has it, any other LabctlError if it
-    answers, and is not as it should be.
+    answers but has a problem.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Reach:
     def reaches(self, board: str) -> bool | None:
         """Return whether this host reaches a board; None if it does not know.
 
-        It is then contacted, unless somebody had it a moment ago.
+        In that case the board is contacted, unless somebody had it a moment ago.
         """
         if board not in self._boards:
             return True
@@ -92,7 +92,7 @@ class Reach:
 def host_reach(
     lab: LabFile, boards: Collection[str], connect: Callable[[Board], Transport]
 ) -> Reach:
-    """Return which of a worker's boards its host reaches: those that any host may have."""
+    """Return the :class:`Reach` of a worker's host to the boards that any host may have."""
 
     def contact(name: str) -> None:
         board = lab.board(name)

@@ -1,8 +1,8 @@
 """Run directories in the shared store: one archive each, fetched on demand.
 
-An archive is a tar without times, owners and rights, its files in the order of their names: the
-same directory has the same digest. The database has the digest of each run's archive, so the shared
-store cannot exchange it.
+An archive is a tar without times, owners and rights, with its files sorted by name: the same
+directory has the same digest. The database has the digest of each run's archive, so the shared
+store cannot replace it.
 """
 
 import gzip
@@ -32,7 +32,7 @@ class RunArchives:
         self._runs = runs
 
     def put(self, run: str) -> str:
-        """Store a run directory as it is now, in place of an earlier archive; return its digest."""
+        """Store a run directory as it is now, and replace an earlier archive; return its digest."""
         digest = self.upload(run)
         self.found(run, digest)
         return digest
@@ -53,7 +53,7 @@ class RunArchives:
         """Return this host's finished runs that are not in the shared store, as far as known.
 
         A killed worker, an unreachable shared store or a database restored from an older backup
-        leaves some.
+        leaves such runs.
         """
         known = self._state.stored_runs.list()
         return [

@@ -1,8 +1,8 @@
 """The content of a job: everything that its run needs, as it was at submission.
 
 The recipe is kept as written and as resolved, the files of this host by their SHA-256, and the
-build of its program by its manifest. A queued job does not change when a recipe is edited or a
-program is rebuilt; a file that changed meanwhile is refused.
+build of its program by its manifest. A queued job does not change if a recipe is edited or a
+program is rebuilt; a file that changed later is refused.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ from labctl.evaluation.any_recipe import AnyRecipe, any_of
 from labctl.evaluation.datasets.load import local_file
 from labctl.evaluation.recipe import EvaluationRecipe
 from labctl.evaluation.serving.recipe import LoadTestRecipe
-from labctl.files import cached_sha256
+from labctl.file_hashes import cached_sha256
 from labctl.records.run import NightPart
 from labctl.runs.inputs.prepare import recipe_files
 from labctl.runs.inputs.servers import find_server_program
@@ -39,7 +39,7 @@ class RunContent:
     files: Mapping[str, str]
     #: The build of its program, with only that tool; None: no build has it.
     build: Manifest | None = None
-    #: The night that it is a part of.
+    #: The night it belongs to.
     night: NightPart | None = None
 
     @classmethod
@@ -52,10 +52,10 @@ class RunContent:
         untrusted: bool = False,
         sha256: Callable[[Path], str] = cached_sha256,
     ) -> "RunContent":
-        """Find a recipe's files on this host; an ``untrusted`` one may have such a program.
+        """Find a recipe's files on this host; an ``untrusted`` recipe may bring a program.
 
-        ``target`` is that of the boards, for a recipe that has none; ``sha256`` hashes the files.
-        Raises ConfigError: not there, not built yet.
+        ``target`` is the boards' target, for a recipe without one; ``sha256`` hashes the files.
+        Raises ConfigError for a missing file or a missing build.
         """
         if not isinstance(recipe, Recipe):
             assert target is not None
@@ -144,5 +144,5 @@ class RunContent:
 
 
 def _named(path: Path, lab_root: Path) -> str:
-    """Return a path in a form that holds on another host, where the lab has another folder."""
+    """Return a path in a form that is valid on another host, whose lab has another folder."""
     return str(path.relative_to(lab_root) if path.is_relative_to(lab_root) else path)

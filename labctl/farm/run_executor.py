@@ -33,10 +33,11 @@ from labctl.transport.base import Transport
 
 Connect = Callable[[Board], Transport]
 
-#: Number of jobs that prepare their boards in parallel. With a limit the first of many jobs start
-#: soon; without one all would start together, and late. Preparing is mostly waiting for the board.
+#: Number of jobs that prepare their boards in parallel. With this limit the first of many jobs
+#: start soon; without it all jobs would start together, and late. Preparing is mostly waiting for
+#: the board.
 READY_AT_ONCE = 8 * (os.cpu_count() or 1)
-#: A job stops waiting after this time (s): the jobs before it send gigabytes to other boards.
+#: A job stops waiting for its turn after this time (s): the jobs before it send gigabytes.
 _READY_SECONDS = 30.0
 #: A waiting job checks for a stop request at this interval (s).
 _LOOK_SECONDS = 1.0
@@ -142,7 +143,7 @@ class RunExecutor:
         if job.untrusted:
             return self._untrusted(job, board, noted, observer)
         if noted is not None and self._directory(noted).is_held():
-            # From an attempt that counted as dead: it was suspended for a while.
+            # It is of an attempt that counted as dead because it was suspended for a while.
             raise BoardBusy(f"run {noted} of job {job.id} is active in another process or thread")
         before = None if noted is None else self._directory(noted)
         if before is not None and (before.is_evaluation or before.is_load_test):
@@ -179,7 +180,7 @@ class RunExecutor:
         watcher: "_Watcher",
         content: RunContent | None = None,
     ) -> JobResult:
-        """Run an evaluation or a load test, or resume an evaluation on the board that it was on."""
+        """Run an evaluation or a load test, or resume an evaluation on its earlier board."""
         from labctl.farm import served_job
 
         observer = Observer(watcher)
@@ -206,7 +207,7 @@ class RunExecutor:
     def _untrusted(
         self, job: FarmJob, board: Board, noted: str | None, observer: Observer
     ) -> Outcome:
-        """Run a job that nobody vouches for; an interrupted one starts again."""
+        """Run an untrusted job; an interrupted job starts again."""
         from labctl.farm.untrusted_run import (
             check_paths,
             inspection_of,
@@ -272,7 +273,7 @@ class _Watcher:
         self._is_stopping = False
         #: The last run of the job, as far as known.
         self.run: str | None = None
-        #: Called once, when the board is ready or the job has ended before that.
+        #: Called once: when the board is ready, or when the job has ended before.
         self.on_ready: Callable[[], None] | None = None
 
     def __call__(self, event: AnyEvent) -> None:
@@ -284,7 +285,7 @@ class _Watcher:
         self.stop_if_wanted()
 
     def load_goes_on(self) -> None:
-        """Note that the load of a server is under way."""
+        """Note that a server is being loaded."""
         self.ready()
         self.stop_if_wanted()
 
@@ -302,7 +303,7 @@ class _Watcher:
 
 
 def _finished(directory: RunDirectory) -> Outcome | None:
-    """Return the end of a run; None if it has none."""
+    """Return the end of a run; None if the run has not ended."""
     end = directory.end() if directory.is_planned else None
     if end is None or end.state != "finished":
         return None

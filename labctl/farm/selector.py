@@ -1,8 +1,8 @@
 """Selection of boards by their facts: ``target=rk3568,tag=fast,memory>=4GB,health=good``.
 
 Conditions are separated by commas, and a board must meet all of them. ``=`` and ``!=`` compare
-names, in which ``*`` and ``?`` are those of file names; the same key may come twice, as ``tag=a``
-and ``tag=b``. Sizes also know ``<``, ``<=``, ``>`` and ``>=``. Only ``untrusted=yes`` selects
+names, with the wildcards ``*`` and ``?`` of file names; a key may come twice, such as
+``tag=a,tag=b``. Sizes also have ``<``, ``<=``, ``>`` and ``>=``. Only ``untrusted=yes`` selects
 boards that take untrusted recipes.
 """
 
@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from labctl.checked import did_you_mean, listed
 from labctl.config.lab import Board, LabFile
 from labctl.config.types import parse_size
 from labctl.errors import ConfigError
+from labctl.suggestions import did_you_mean, listed
 
 _CONDITION = re.compile(r"([\w-]+)\s*(!=|>=|<=|=|>|<)\s*([^\s,=<>!]+)")
 _COMPARE: Mapping[str, Callable[[int, int], bool]] = {
@@ -26,7 +26,7 @@ _COMPARE: Mapping[str, Callable[[int, int], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-#: Sizes of memory that boards are sold with, in GiB. What a kernel reports is less.
+#: Nominal sizes of the memory of boards, in GiB. A kernel reports less.
 _SOLD = (0.25, 0.5, 1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 #: Health of an unknown board.
 UNKNOWN = "unknown"
@@ -34,7 +34,7 @@ UNKNOWN = "unknown"
 
 @dataclass(frozen=True)
 class SelectableBoard:
-    """Facts of a board that a selector uses; ``memory`` in bytes, None if it was never seen."""
+    """Facts of a board for a selector; ``memory`` in bytes, None if it was never seen."""
 
     name: str
     target: str
@@ -75,14 +75,14 @@ class _Condition:
 
 @dataclass(frozen=True)
 class BoardSelector:
-    """Conditions that a board must all meet; without any, every board does."""
+    """Conditions that a board must all meet; without conditions, every board matches."""
 
     text: str
     conditions: tuple[_Condition, ...]
 
     @classmethod
     def parse(cls, text: str) -> "BoardSelector":
-        """Read a selector. Raises ConfigError that says which condition is wrong."""
+        """Read a selector. Raises ConfigError that names the wrong condition."""
         conditions = tuple(_condition(part.strip(), text) for part in text.split(","))
         return cls(text, conditions)
 
@@ -93,7 +93,7 @@ class BoardSelector:
         return all(condition.holds(board) for condition in self.conditions)
 
     def select(self, boards: Sequence[SelectableBoard]) -> list[str]:
-        """Return the names of the boards that meet it. Raises ConfigError if there is none."""
+        """Return the names of the boards that match. Raises ConfigError if no board matches."""
         found = [board.name for board in boards if self.holds(board)]
         if found:
             return found
@@ -133,7 +133,7 @@ def _condition(part: str, whole: str) -> _Condition:
 def selectable(
     board: Board, *, memory: int | None = None, health: str = UNKNOWN
 ) -> SelectableBoard:
-    """Return the facts of a board of devices.yaml that a selector uses.
+    """Return the facts of a board of devices.yaml for a selector.
 
     ``memory`` is the amount that its kernel reports, in bytes; it is compared as the nominal size.
     """

@@ -1,4 +1,4 @@
-"""Runs of evaluations and load tests as jobs of a board that their server is started on."""
+"""Runs of evaluations and load tests as jobs of a board on which their server starts."""
 
 from collections.abc import Callable
 
@@ -33,9 +33,9 @@ def run_served(
     use: BoardUse,
     on_progress: Callable[[], None],
 ) -> JobResult:
-    """Run a recipe with its server on a board; ``on_progress`` is called while it is loaded.
+    """Run a recipe with its server on a board; ``on_progress`` is called while the server loads.
 
-    Raises the errors of both kinds of runs, and KeyboardInterrupt for one that was interrupted.
+    Raises the errors of both kinds of runs, and KeyboardInterrupt for an interrupted run.
     """
     placed = recipe.on_board(board.name)
     if isinstance(placed, EvaluationRecipe):
@@ -62,12 +62,12 @@ def resume_served(
 
 
 def is_on(run: RunDirectory, board: Board) -> bool:
-    """Return True for an evaluation whose servers were on a board: it can be resumed there."""
+    """Return True for an evaluation whose servers ran on this board: it can be resumed there."""
     return run.is_evaluation and board.name in {one.board for one in run.evaluation().endpoints}
 
 
 def finished(run: RunDirectory) -> JobResult | None:
-    """Return the end of a finished evaluation or load test; None if it has none."""
+    """Return the end of a finished evaluation or load test; None if it is not finished."""
     end = EvaluationDirectory(run).end() if run.is_evaluation else run.end()
     if end is None or end.state != "finished":
         return None

@@ -1,9 +1,9 @@
-"""The shared store of a lab's hosts: files by their SHA-256, in a folder, S3 or behind http.
+"""The shared store of a lab's hosts: files by their SHA-256, in a folder, S3 or an http server.
 
-A file has the key ``objects/<first two digits>/<sha256>``. Its answers are not trusted: an upload
-is read back and hashed, and a download is hashed before it gets its name. obstore handles all kinds
-of stores, and takes the keys of S3 from the environment (``AWS_*``); ``LABCTL_STORE_TOKEN`` is the
-bearer token of one behind http.
+A file has the key ``objects/<first two digits>/<sha256>``. The store's answers are not trusted: an
+upload is read back and hashed, and a download is hashed before it gets its name. obstore handles
+all kinds of stores, and takes the keys of S3 from the environment (``AWS_*``);
+``LABCTL_STORE_TOKEN`` is the bearer token for an http server.
 """
 
 import hashlib
@@ -20,15 +20,16 @@ from urllib.parse import urlsplit
 
 from labctl.config.lab import LabFile
 from labctl.errors import ConfigError, HostError, IntegrityError, ToolMissing
-from labctl.files import appearing, host_reads, sha256_file
+from labctl.file_hashes import sha256_file
+from labctl.files import appearing, host_reads
 from labctl.units import size as size_text
 
 TOKEN_VARIABLE = "LABCTL_STORE_TOKEN"  # noqa: S105 - the name of a variable
 #: Bytes of one request: a failed request loses no more.
 _PIECE_BYTES = 32 << 20
-#: Plain http has no upload in parts: such a file is held in memory.
+#: Plain http cannot upload in parts: a file up to this size is held in memory.
 _MOST_HTTP_BYTES = 1 << 30
-#: An existing file up to this size is read and hashed again; for a larger one that takes too long.
+#: An existing file up to this size is read and hashed again; larger files take too long.
 _MOST_REREAD_BYTES = 256 << 20
 _CONNECT_SECONDS = 10
 _REQUEST_SECONDS = 120
@@ -66,9 +67,9 @@ class SharedStore:
     def put(self, path: Path, sha256: str | None = None) -> str:
         """Store a file unless it is there; return its SHA-256.
 
-        It appears whole or not at all. An existing one with other bytes is replaced; above 256 MiB
-        only the size is compared. Raises IntegrityError if the file does not have ``sha256``, or if
-        the store returns other bytes.
+        The file appears complete or not at all. An existing file with other bytes is replaced;
+        above 256 MiB only the size is compared. Raises IntegrityError if the file does not have
+        ``sha256``, or if the store returns other bytes.
         """
         with host_reads(path):
             digest = sha256_file(path)
@@ -86,10 +87,10 @@ class SharedStore:
         return digest
 
     def get(self, sha256: str, path: Path) -> None:
-        """Fetch a file; it gets its name only when its bytes are verified.
+        """Fetch a file; it gets its name only after its bytes are verified.
 
-        Raises ConfigError if the store has no such file, HostError if it is away, both of the host:
-        it may be mounted later. Raises IntegrityError if the bytes differ.
+        Raises ConfigError if the store has no such file, HostError if the store is away; both blame
+        the host, which may mount it later. Raises IntegrityError if the bytes differ.
         """
         size = self.size_of(sha256)
         if size is None:
@@ -115,7 +116,7 @@ class SharedStore:
                 return None
 
     def contents(self) -> Iterator[StoredFile]:
-        """Return all files of the store, to find those that nothing needs."""
+        """Return all files of the store, to find unneeded files."""
         for entry in self.keys("objects"):
             if found := _OBJECT.fullmatch(entry["path"]):
                 stored_at = entry["last_modified"].timestamp()
@@ -135,7 +136,7 @@ class SharedStore:
                 yield from batch
 
     def write(self, key: str, content: bytes) -> None:
-        """Write a small file under a name; an earlier one is replaced."""
+        """Write a small file under a name; replaces an earlier file."""
         obstore = _obstore()
         with self._typed_errors():
             obstore.put(self._store, key, content, use_multipart=False)
@@ -175,7 +176,7 @@ class SharedStore:
         return digest.hexdigest() == sha256
 
     def _pieces(self, key: str, size: int) -> Iterator[bytes]:
-        """Yield a file in several requests; each is retried separately."""
+        """Yield a file from several requests; each is retried separately."""
         obstore = _obstore()
         for start in range(0, size, self._piece_bytes):
             length = min(self._piece_bytes, size - start)
@@ -213,7 +214,7 @@ class SharedStore:
         retry: Any = {"max_retries": 8, "retry_timeout": timedelta(seconds=_RETRY_SECONDS)}
         with self._typed_errors():
             if parts.scheme == "s3":
-                # An endpoint of the lab's own, such as MinIO: an http address is intended.
+                # The lab's own endpoint, such as MinIO: an http address is intended.
                 endpoint = os.environ.get("AWS_ENDPOINT_URL", "")
                 client["allow_http"] = endpoint.startswith("http://")
                 prefix = parts.path.strip("/") or None

@@ -1,4 +1,4 @@
-"""The job of a process that uses a board itself: it waits in the lab's fair queue, and claims."""
+"""The job of a process that uses a board itself: it waits in the lab's fair queue for the board."""
 
 import os
 import signal
@@ -29,8 +29,8 @@ from labctl.state.leases import StateLease, busy, steady_seconds
 from labctl.state.state import LabState
 
 LOOK_SECONDS = 2.0
-#: A board that refused is retried after this time (s): a holder from outside this lab is seen only
-#: by the refusal.
+#: A board that refused is retried after this time (s): only the refusal shows a holder from outside
+#: this lab.
 AGAIN_SECONDS = 10.0
 #: Number of the newest runs in which to look for the run that has a board now.
 _RUNS = 20
@@ -38,7 +38,7 @@ _RUNS = 20
 
 @dataclass(frozen=True)
 class Place:
-    """A place in the queue; ``seconds`` until its turn, None if nobody knows."""
+    """A place in the queue; ``seconds`` until its turn, None if unknown."""
 
     number: int
     of: int
@@ -46,11 +46,11 @@ class Place:
 
 
 class Turn:
-    """The use of the first of some equal boards that is free, by a job of this process.
+    """The use of the first free board of some equal boards, by a job of this process.
 
-    ``expected`` returns the time (s) that it will take, once others may want to know. ``on_place``
-    gets the place whenever it changes, ``note`` other lines for people. ``in_use`` returns the
-    error for a board that another has. A database that is away is waited for.
+    ``expected`` returns the expected time (s) of the job; called when other jobs may need it.
+    ``on_place`` gets each new place, ``note`` other lines for people. ``in_use`` returns the error
+    for a board that somebody else has. While the database is away, the job waits.
     """
 
     def __init__(
@@ -76,9 +76,9 @@ class Turn:
         self._look_seconds, self._again_seconds = look_seconds, again_seconds
         self._worker = worker_name()
         self._reported: int | None = None
-        #: The job as it was claimed last.
+        #: The job in the state of its last claim.
         self._claimed: Job | None = None
-        #: Board -> when it is tried again after it refused, by the monotonic clock.
+        #: Board -> time of the retry after it refused, by the monotonic clock.
         self._refused: dict[str, float] = {}
 
     def take(
@@ -88,7 +88,7 @@ class Turn:
 
         If the board refuses, wait again, unless a run had begun on it. Raises LeaseLost if somebody
         cancels the job, BoardOutOfService if no board may be used any more, what ``use`` raises,
-        and, unless it ``waits``, BoardBusy if no board is to be had now.
+        and, unless it ``waits``, BoardBusy if no board is free now.
         """
         (job,) = self._state.jobs.submit(self._new)
         refusal: LabctlError | None = None
@@ -129,7 +129,7 @@ class Turn:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Let others have the board in this context; at its end wait for the same board again.
+        """Leave the board to others in this context; at its end wait for the same board again.
 
         Raises what :meth:`take` raises. An error ends the job, with the blame of the error.
         """
@@ -161,7 +161,7 @@ class Turn:
         for board in job.boards:
             try:
                 self._state.health.require_work(board, job.submitter)
-            except BoardBusy as error:  # for an untrusted recipe
+            except BoardBusy as error:  # an untrusted recipe has it
                 return error
             except BoardOutOfService:
                 pass
@@ -200,11 +200,11 @@ class Turn:
             self._end(now, ExitStatus.INTERRUPTED)
 
     def _is_cancelled(self) -> bool:
-        """Return True if somebody cancelled the job, also while it stands aside."""
+        """Return True if somebody cancelled the job, also while others have the board."""
         job = self._claimed and self._state.jobs.get(self._claimed.id)
         if job is None:
             return False
-        # It has left the queue itself if the database was away for long: its run counts.
+        # If the database was away for long, the job left the queue by itself: its run counts.
         is_cancelled = job.state == "cancelled" and job.reason != LEFT
         return is_cancelled or (job.state == "running" and job.stop is not None)
 
@@ -236,7 +236,7 @@ class Turn:
 
 
 def place_of(state: LabState, lab_root: Path, job: Job) -> Place:
-    """Return the place of a waiting job among those that wait for its boards."""
+    """Return the place of a waiting job among the jobs that wait for its boards."""
     boards, jobs, stopped = set(job.boards), state.jobs.list(), state.groups.stopped()
     waiting = [
         one

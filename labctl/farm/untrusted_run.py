@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 from labctl.board.store import StoredObject
-from labctl.checked import listed
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe
 from labctl.errors import BoardBusy, ConfigError, JobError, LabctlError, LeaseLost
@@ -46,17 +45,18 @@ from labctl.state.health import (
     untrusted_use,
 )
 from labctl.state.state import LabState, lab_state
+from labctl.suggestions import listed
 from labctl.transport.base import Transport
 
 FOLDER = "untrusted"
-#: A folder without a job may belong to a job that is being submitted, for this time (s).
+#: For this time (s), a folder without a job may belong to a job that is being submitted.
 _SUBMITTING_SECONDS = 3600.0
 
 
 def take_files(recipe: Recipe, lab_root: Path, job: str) -> Recipe:
     """Copy the files of a recipe within its workspace into the lab; return it with the copies.
 
-    What an earlier process copied for the job, and did not submit, is replaced. Raises HostError,
+    Replaces copies of an earlier process that did not submit the job. Raises HostError,
     ConfigError.
     """
     discard_files(lab_root, job)
@@ -76,7 +76,7 @@ def take_files(recipe: Recipe, lab_root: Path, job: str) -> Recipe:
 
 
 def check_paths(recipe: Recipe, lab_root: Path, job: str) -> None:
-    """Raise ConfigError for a job that requests more than an untrusted recipe may have."""
+    """Raise ConfigError for a job with requests that an untrusted recipe may not make."""
     workspace = Workspace((lab_root / FOLDER / job).resolve())
     wanted = with_paths(recipe, lambda text: str(lab_root / text))
     for path, sentence in workspace.problems(wanted):
@@ -102,7 +102,7 @@ def discard_ended(lab_root: Path, state: LabState) -> None:
 
 
 def _copy(source: Path, to: Path) -> None:
-    """Copy a plain file; refuse a link in its place."""
+    """Copy a plain file; refuse a link."""
     with host_reads(source):
         file = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(file, "rb") as reading, host_writes(to), to.open("xb") as writing:
@@ -112,7 +112,7 @@ def _copy(source: Path, to: Path) -> None:
 
 
 Connect = Callable[[Board], Transport]
-#: Who sets the health.
+#: Author of the health.
 _BY = "labctl run --untrusted"
 
 
@@ -128,7 +128,7 @@ def run_untrusted(request: RunRequest, connect: Connect, observer: Observer) -> 
     use = inspection_of(request.job, request.attempt)
     if not look_if_due(request.lab, board, connect, observer, use):
         lab_state(request.lab).health.get(board.name).require_work()
-    look = _Look(request.lab, board, connect, observer, use)
+    look = _Inspection(request.lab, board, connect, observer, use)
 
     def require_real(facts: BoardFacts) -> None:
         if facts.execution is not Execution.BOARD:
@@ -139,7 +139,7 @@ def run_untrusted(request: RunRequest, connect: Connect, observer: Observer) -> 
             )
 
     def begin(held: BoardSession) -> None:
-        # It may have turned bad while models were fetched; from now on it is ours.
+        # The board may have turned bad while models were fetched; from now on it is ours.
         lab_state(request.lab).health.get(board.name).require_work()
         look.begin(held.store.contents())
 
@@ -148,7 +148,7 @@ def run_untrusted(request: RunRequest, connect: Connect, observer: Observer) -> 
         outcome = run_recipe(wanted, connect, observer)
     except BaseException:
         if look.is_due:
-            with suppress(LabctlError):  # it was reported, and is in the board's health
+            with suppress(LabctlError):  # it is reported in the board's health
                 look.look()
         raise
     look.look()
@@ -166,31 +166,31 @@ def look_if_due(
 ) -> bool:
     """Inspect a board if an earlier untrusted run did not; return True if it was inspected.
 
-    Raises as :func:`run_untrusted` does; BoardBusy while that run has the board.
+    Raises as :func:`run_untrusted` does; BoardBusy while an untrusted run has the board.
     """
     healths = lab_state(lab).health
     health = healths.get(board.name)
     healths.refuse_untrusted_use(health)
     if health.awaits_look:
-        _Look(lab, board, connect, observer, use).look()
+        _Inspection(lab, board, connect, observer, use).look()
     return health.awaits_look
 
 
 @dataclass
-class _Look:
-    """Inspection of a board after an untrusted recipe; the board's health shows its state."""
+class _Inspection:
+    """Inspection of a board after an untrusted recipe; the board's health shows its result."""
 
     lab: LabFile
     board: Board
     connect: Connect
     observer: Observer
     use: BoardUse
-    #: Files in the board store before the run, with the agent: they must be there afterwards.
+    #: Files in the board store before the run, with the agent: they must exist afterwards.
     kept: Sequence[StoredObject] = ()
     is_due: bool = False
 
     def begin(self, kept: Sequence[StoredObject]) -> None:
-        """Keep other work off the board until the inspection has ended."""
+        """Block other work on the board until the inspection has ended."""
         self.kept, self.is_due = kept, True
         self._mark()
 
@@ -237,7 +237,7 @@ class _Look:
         self._set_health(Health.BAD, reason, {UNTRUSTED: NOT_LOOKED_THROUGH})
 
     def _hear(self, event: AnyEvent) -> None:
-        if not isinstance(event, Contact):  # of the health check's own run
+        if not isinstance(event, Contact):  # by the health check's own run
             self.observer.tell(event)
 
     def damaged(self) -> list[str]:
@@ -259,14 +259,14 @@ class _Look:
             # replaced.
             damaged += held.store.verify([item for item in there if item == agent])
             held.bring_agent(lambda _item, _done: None, anew=True)
-            # This ends all jobs, and what outlived their supervisors: nothing must continue to
-            # change the files under inspection.
+            # This ends all jobs and processes that outlived their supervisors: nothing may change
+            # the files under inspection.
             held.take_lease()
             sizes = {item.sha256: item.size_bytes for item in self.kept}
             for item in there:
                 if sizes.get(item.sha256, item.size_bytes) != item.size_bytes:
                     held.store.remove(item.sha256)
-                elif not item.is_whole:  # a hole may take hours to hash
+                elif not item.is_whole:  # a sparse file may take hours to hash
                     held.store.remove(item.sha256)
                     damaged.append(item)
                 elif item != agent:

@@ -37,7 +37,7 @@ def message_of(
 ) -> Message:
     """Return an event as a message of a form, signed at ``now`` (s since 1970).
 
-    Raises ConfigError where the form needs a secret and there is none.
+    Raises ConfigError if the form needs a secret and the webhook has none.
     """
     if form == "standard":
         return _standard(event, address, secret, now)
@@ -80,13 +80,13 @@ def refusal(form: str, status: int, body: bytes) -> str | None:
 
 
 def feishu_signature(secret: str, now: float) -> str:
-    """Sign with HMAC-SHA256 of nothing, whose key is the time in s and the secret."""
+    """Sign with HMAC-SHA256 of an empty message; the key is the time in s and the secret."""
     key = f"{now:.0f}\n{secret}".encode()
     return _base64(hmac.new(key, b"", hashlib.sha256).digest())
 
 
 def dingtalk_signature(secret: str, now: float) -> str:
-    """Sign with HMAC-SHA256 of the time in ms and the secret, whose key is the secret."""
+    """Sign with HMAC-SHA256 of the time in ms and the secret; the key is the secret."""
     text = f"{now * 1000:.0f}\n{secret}".encode()
     return _base64(hmac.new(secret.encode(), text, hashlib.sha256).digest())
 
@@ -107,7 +107,7 @@ def _standard(event: Mapping[str, Any], address: str, secret: str | None, now: f
     if secret is None:
         raise ConfigError("a webhook of the form standard needs a secret, which signs its messages")
     body = _bytes(event)
-    # The same event has the same id in each attempt, by which a receiver knows it.
+    # The same event has the same id in each attempt, so that a receiver recognizes it.
     identity = f"msg_{hashlib.sha256(body).hexdigest()[:32]}"
     headers = {
         **_JSON,

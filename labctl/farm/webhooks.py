@@ -54,10 +54,10 @@ class LabEvent:
 
 
 def notify(lab: LabFile, event: LabEvent, *, note: Note, seconds: float = _RETRY_SECONDS) -> int:
-    """Send an event to each webhook that wants it; return the number that accepted it.
+    """Send an event to each webhook that wants it; return the number of webhooks that accepted it.
 
-    It waits for each at most ``seconds`` and one attempt. ``note`` gets a line for each failure,
-    without the webhook's address or secret.
+    Waits for each webhook at most ``seconds`` and one attempt. ``note`` gets a line for each
+    failure, without the webhook's address or secret.
     """
     told = 0
     for name, webhook in lab.lab.webhooks.items():
@@ -73,12 +73,12 @@ def notify(lab: LabFile, event: LabEvent, *, note: Note, seconds: float = _RETRY
 
 
 def send(webhook: Webhook, document: Mapping[str, object], lab: LabFile, *, seconds: float) -> None:
-    """Send an event to one webhook. Raises ConfigError, HostError; none holds a secret."""
+    """Send an event to one webhook. Raises ConfigError, HostError, both without secrets."""
     address = _address(webhook, read_secret(webhook.address, lab.root))
     secret = read_secret(webhook.secret, lab.root) if webhook.secret else None
 
     def attempt() -> None:
-        # Each attempt is signed anew: receivers refuse an old time.
+        # Sign each attempt again: receivers refuse an old time.
         _post(webhook, message_of(webhook.form, document, address, secret, time.time()))
 
     retry_infra(attempt, on=(Unreachable,), timeout=seconds)
@@ -119,7 +119,7 @@ def _answer(message: Message, number: str) -> tuple[int, bytes]:
 
 
 def _address(webhook: Webhook, address: str) -> str:
-    """Check that an address is of the configured host. Raises ConfigError that quotes none."""
+    """Check that an address is of the configured host. Raises ConfigError without the address."""
     where = f"the address in {webhook.address}"
     try:
         parts = urlsplit(address)
@@ -136,12 +136,12 @@ def _address(webhook: Webhook, address: str) -> str:
 
 
 def _number(webhook: Webhook, address: str) -> str:
-    """Look the host up, and return its number. Raises ConfigError for one in a private network."""
+    """Look up the host and return its IP address. Raises ConfigError for a private network."""
     parts = urlsplit(address)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     try:
         found = socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:  # no name: two dots, a part of 64 characters
+    except (OSError, UnicodeError) as error:  # not a host name: two dots, a part of 64 characters
         why = getattr(error, "strerror", None) or error
         unknown = Unreachable(f"cannot find {webhook.host}: {why}")
         raise unknown from error

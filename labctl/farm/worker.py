@@ -1,7 +1,7 @@
 """The loop that claims jobs for boards of this host, and runs each attempt in its own thread.
 
 Only the table of jobs decides who has a board. The loop looks when an attempt ends, when a lab's
-queue engine wakes it, and every two seconds by itself: a lost notice costs no more than that. If
+queue engine wakes it, and every two seconds by itself: a lost notice costs two seconds at most. If
 the database is away meanwhile, running jobs continue, and their ends are reported when it is back.
 """
 
@@ -33,9 +33,9 @@ from labctl.state.uses import QUEUED_KINDS, UseKind
 from labctl.state.waiting import Waiting
 
 _DATABASE_AWAY_SECONDS = 7 * 86_400.0
-#: A look is followed by a rest this many times as long: looks take a fifth of a busy worker's time.
+#: The rest after a look is this many times as long: looks take a fifth of a busy worker's time.
 _REST = 4.0
-#: Of the jobs that a worker leaves to others, it tells this number.
+#: Number of jobs that a worker reports as left to others.
 _MOST_LEAVES = 1000
 
 
@@ -51,16 +51,18 @@ class Worker:
         engine: the queue engine that wakes it; None in a lab of one host.
         understands: returns True if this labctl can run a job; any other job stays in the queue for
             a worker of another version.
-        lacks: returns what is missing on this host for a job; the job stays in the queue until that
-            is there.
-        inputs: returns what a job needs on this host; without it, it stays in the queue.
-        prepare: brings that here, in a thread of its own.
+        lacks: returns what is missing on this host for a job; the job stays in the queue until
+            then.
+        inputs: returns what a job needs on this host; the job stays in the queue while it is
+            missing.
+        prepare: brings the inputs here, in its own thread.
         builds: returns a value that changes with each build on this host.
         note: gets lines for people.
         log: gets a line for each attempt that begins or ends.
         group: the only group whose jobs it runs, on boards that no living worker serves; it is then
-            no worker of the lab's list, and a first signal interrupts its jobs. None: it runs all.
-        is_over: returns True when a worker of a group is to end; called at each look.
+            not in the lab's list of workers, and a first signal interrupts its jobs. None: all
+            jobs.
+        is_over: returns True when a worker of a group must end; called at each look.
         on_begin: gets an attempt and its board before it begins.
         on_run: gets an attempt that ended and its run, before the end is reported to the queue;
             returns False if another run is the job's result.
@@ -89,28 +91,28 @@ class Worker:
     name: str = ""
     #: Interval (s) between two looks, also while the database cannot be used.
     look_seconds: float = 2.0
-    #: A board on which infrastructure interrupted a job is retried from here after this (s).
+    #: This worker retries a board on which infrastructure interrupted a job after this time (s).
     away_seconds: float = 15.0
     #: Gets an item when there may be something to do.
     _woken: "SimpleQueue[None]" = field(default_factory=SimpleQueue)
     _stopping: threading.Event = field(default_factory=threading.Event)
-    #: Set when running jobs must end, and nothing is waited for.
+    #: Set when running jobs must end and the worker stops waiting.
     _breaking_off: threading.Event = field(default_factory=threading.Event)
     #: Board -> its attempt, until the end is reported.
     _running: "dict[str, _Attempt]" = field(default_factory=dict)
-    #: When a sign of life is overdue, by a clock that counts while the host sleeps.
+    #: Time at which a sign of life is overdue, by a clock that counts while the host sleeps.
     _sign_due: float = 0.0
     #: Board -> time of its retry, by the monotonic clock.
     _away: dict[str, float] = field(default_factory=dict)
-    #: Job -> why somebody cancelled it while it ran.
+    #: Job -> reason of its cancellation while it ran.
     _cancelled: dict[str, str] = field(default_factory=dict)
-    #: Kind and SHA-256 of waiting contents -> a job that has it.
+    #: Kind and SHA-256 of a waiting content -> a job with this content.
     _contents: dict[tuple[str, str], Job] = field(default_factory=dict)
     #: Contents that only a newer labctl can run.
     _strange: set[tuple[str, str]] = field(default_factory=set)
     _lacking: HostLacks = field(init=False)
     _reported_lacks: set[str] = field(default_factory=set)
-    #: Kind and SHA-256 of contents that it leaves to others now, and all that others were told.
+    #: Kind and SHA-256 of contents that it leaves to others now; below, the contents last reported.
     _left: set[tuple[str, str]] = field(default_factory=set)
     _leaves: tuple[str, ...] = ()
 
@@ -136,7 +138,7 @@ class Worker:
         with on_interrupt(self.stop if self.group is None else self.break_off):
             while True:
                 self._serve(until_empty=until_empty)
-                # Now that this worker is not there, who submits a job starts another one.
+                # This worker is no longer listed: whoever submits a job starts another worker.
                 if self.group is not None and self._stopping.is_set():
                     raise KeyboardInterrupt
                 if self._stopping.is_set() or not until_empty or self._is_empty():
@@ -144,9 +146,10 @@ class Worker:
 
     @contextmanager
     def beside(self) -> Iterator[Callable[[], None]]:
-        """Serve in a thread of its own; at the end of the context interrupt what still runs.
+        """Serve in its own thread; at the end of the context interrupt running jobs.
 
-        Yields a function that raises what ended the thread early, as a damaged database.
+        Yields a function that raises the error that ended the thread early, such as a damaged
+        database.
         """
         errors: list[BaseException] = []
 
@@ -214,7 +217,7 @@ class Worker:
         return self.engine.waking(self.boards, lambda: self._woken.put(None), self.note)
 
     def _serve_boards(self, *, until_empty: bool) -> None:
-        """Begin jobs until this worker is to stop, or nothing is left for it."""
+        """Begin jobs until this worker must stop, or no job is left for it."""
         said = ""
         while not self._stopping.is_set():
             looked = time.monotonic()
@@ -228,7 +231,7 @@ class Worker:
                         return
                 said = ""
             except (DamagedDatabase, UnwritableDatabase):
-                raise  # no waiting mends it
+                raise  # waiting does not help
             except HostError as error:
                 if error.message != said:
                     self.note(f"{error.message}; the running jobs continue")
@@ -241,7 +244,7 @@ class Worker:
             self._rest()
 
     def _rest(self) -> None:
-        """Wait until there may be something to do; take note of the attempts that have ended."""
+        """Wait until there may be something to do; note the attempts that have ended."""
         with suppress(Empty):
             interrupts.get(self._woken, self.look_seconds)
             while True:
@@ -268,13 +271,13 @@ class Worker:
             claimed = self.state.jobs.claim(
                 sorted(free), self.name, suits=lambda: suits, group=self.group
             )
-            # They change jobs one after the other, as they end.
+            # Attempts change jobs one after the other, as they end.
             for job in sorted(claimed, key=lambda one: one.expected_seconds or 0.0):
                 attempt = self._running[str(job.board)] = _Attempt(job)
                 threading.Thread(target=self._work, args=(attempt,), name=f"job {job.id}").start()
 
     def _tell_leaves(self) -> None:
-        """Tell others at once which jobs this worker does not run: those need not wait for it."""
+        """Report at once the jobs that this worker does not run: they need not wait for it."""
         leaves = sorted({content for _kind, content in self._left} | self._lacking.left)
         told = tuple(leaves[:_MOST_LEAVES])
         if told != self._leaves:
@@ -295,7 +298,7 @@ class Worker:
         return {one for one in self.state.jobs.wanted_boards() if one[0] in self.boards}
 
     def _is_paused(self, board: str) -> bool:
-        """Return True if a board is used from here, failed lately, or its tools are missing."""
+        """Return True if this worker uses a board, it failed lately, or its tools are missing."""
         is_broken = time.monotonic() < self._away.get(board, 0.0)
         return board in self._running or is_broken or self._lacking.pauses(board)
 
@@ -322,10 +325,10 @@ class Worker:
         return is_fit or self.state.health.has_untrusted_use(health)
 
     def _suits(self) -> Suits:
-        """Return a function: False for jobs that this worker does not run."""
+        """Return a function that returns False for jobs that this worker does not run."""
         left = self._left = self._left_to_others()
         groups = {} if self.group is None else self.state.workers.of_groups()
-        # One that runs here counted as dead while this process stood still.
+        # A job that runs here may wait again: it counted as dead while this process was suspended.
         here = {attempt.job.id for attempt in self._running.values()}
 
         def suits(job: Waiting, board: str) -> bool:
@@ -333,7 +336,7 @@ class Worker:
                 return True  # its board is kept free for it
             if not self._is_mine(job):
                 owner = groups.get(job.group or "")
-                return owner is not None and owner.runs(job, board)  # so is one of another group
+                return owner is not None and owner.runs(job, board)  # and so is this one
             is_left = any((job.kind, content) in left for content in job.contents)
             return job.id not in here and not is_left and is_here(job)
 
@@ -343,7 +346,7 @@ class Worker:
         return suits
 
     def _left_to_others(self) -> set[tuple[str, str]]:
-        """Return contents that this labctl or this host cannot run; say so once."""
+        """Return contents that this labctl or this host cannot run; report each once."""
         waiting = self.state.jobs.waiting_contents(self.boards)
         for one in self._contents.keys() - waiting.keys():
             del self._contents[one]
@@ -357,7 +360,7 @@ class Worker:
                 self.note(f"job {job.id} ({job.name}) waits for a worker of a newer labctl")
         left = set(self._strange)
         for one, job in self._contents.items():
-            # A group's job is tried: it ends with what is missing, which nobody may ever bring.
+            # A group's job is tried: it ends and reports what is missing, which may never come.
             if self.group is None and one not in left and (what := self.lacks(job)):
                 left.add(one)
                 if what not in self._reported_lacks:
@@ -369,7 +372,7 @@ class Worker:
         return left | unready
 
     def _prepare(self, contents: Mapping[tuple[str, str], Job]) -> None:
-        """Prepare contents, those of the next jobs first, unless another host is free before."""
+        """Prepare contents, the next jobs first, unless another host is free earlier."""
         own = {*self.boards} - self._served_by_others()
         waiting = in_order(self.state.jobs.waiting(sorted(own)), {})
         due = [
@@ -385,7 +388,7 @@ class Worker:
         return not job.is_foreground and self.group in (None, job.group)
 
     def _is_first(self, job: Waiting, own: set[str]) -> bool:
-        """Return True if a board of this host is free before those of others for a job."""
+        """Return True if a board of this host is free for a job before other hosts' boards."""
         alive = (one for one in self.state.workers.list() if one.is_alive)
         others = {board for one in alive for board in one.boards if one.name != self.name} - own
         if others.isdisjoint(job.boards):
@@ -424,7 +427,7 @@ class Worker:
                 )
         except LabctlError as error:
             return JobResult.of(error)
-        except BaseException as error:  # SystemExit, too: its status is not one of labctl's
+        except BaseException as error:  # SystemExit, too: its status is not a status of labctl
             reason = f"a bug in labctl: {type(error).__name__}: {error}"
             self.note(f"job {job.id}: {reason}; please report it with these lines:")
             for line in traceback.format_exc().splitlines():
@@ -435,8 +438,8 @@ class Worker:
     def _report(self, job: Job, result: JobResult) -> None:
         """Report the end of an attempt to the queue; wait for a database that is away.
 
-        The run is on this host's disk: its end may be reported late. Once jobs are broken off,
-        nothing is waited for: the next worker finds their runs.
+        The run is on this host's disk: its end may be reported late. Once jobs are interrupted,
+        this does not wait: the next worker finds their runs.
         """
 
         def retry(error: InfraError) -> None:
@@ -445,7 +448,7 @@ class Worker:
 
         try:
             with patience(_DATABASE_AWAY_SECONDS, note=self.note, stopping=self._breaking_off):
-                retry_infra(  # also what no wait for the database covers: it may be read-only
+                retry_infra(  # also retries errors without a wait, such as a read-only database
                     lambda: self._tell(job, result),
                     on=(HostError,),
                     timeout=_DATABASE_AWAY_SECONDS,
@@ -460,7 +463,7 @@ class Worker:
             self._count(job)
 
     def _count(self, job: Job) -> None:
-        """Count a job of its board, after which a check of its health may be due."""
+        """Count a job of its board; a health check of the board may be due then."""
         try:
             with patience(stopping=self._breaking_off):
                 self.state.health.job_done(str(job.board))
@@ -485,12 +488,12 @@ class Worker:
         self.log(f"job {job.id} ended with status {status}{f': {reason}' if reason else ''}")
 
     def _is_hopeless(self, result: JobResult) -> bool:
-        """Return True if a group's job lacks something here that no waiting brings."""
+        """Return True if a group's job lacks something here, and waiting does not help."""
         return self.group is not None and result.is_host_lacking and not result.is_passing
 
     @contextmanager
     def _signs_of_life(self) -> Iterator[None]:
-        """Give signs of life in a thread of their own: the loop may wait for long."""
+        """Give signs of life in a separate thread: the loop may wait for long."""
         over = threading.Event()
 
         def live() -> None:
@@ -519,7 +522,7 @@ class Worker:
         self._sign_due = now + self.state.lease_seconds / 2
 
     def _look_through(self) -> None:
-        """Interrupt jobs that somebody cancelled; free those whose end could not be reported."""
+        """Interrupt cancelled jobs; free jobs whose end could not be reported."""
         known = {attempt.job.id for attempt in self._running.values()}
         for job, stop in self.state.jobs.attempts(self.name).items():
             if job not in known:

@@ -1,1 +1,1 @@
-"""GGUF files: what they hold, whether they are whole, and their hash."""
+"""GGUF files: content, completeness and hash."""

@@ -1,9 +1,9 @@
-"""The header of a GGUF file: key-value pairs and the list of tensors, never their data.
+"""The header of a GGUF file: key-value pairs and the list of tensors, without their data.
 
 Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 and 3, little endian.
-The ``gguf`` package's own reader makes numpy objects of every string of the vocabulary (2.3 s for
-49,000 tokens, against 0.1 s here) and meets a file that is cut short with whatever error numpy has;
-so its table of tensor types is used, late because it imports numpy, but not its reader.
+The reader of the ``gguf`` package is not used: it makes numpy objects of every string of the
+vocabulary (2.3 s for 49,000 tokens, 0.1 s here), and raises arbitrary numpy errors for a truncated
+file. Only its table of tensor types is used. It is imported late because it imports numpy.
 """
 
 import io
@@ -20,10 +20,10 @@ from labctl.errors import ConfigError
 
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
-#: Greater numbers are damage.
+#: A greater version number means a damaged file.
 _MOST_VERSION = 1000
 _DEFAULT_ALIGNMENT = 32
-#: Types that llama.cpp had and removed -> their names, and what to use in their place.
+#: Types removed from llama.cpp -> their names, and the types to use in their place.
 _REMOVED = {
     4: ("Q4_2", "Q4_K_M"),
     5: ("Q4_3", "Q4_K_M"),
@@ -44,7 +44,7 @@ _MOST_PIECES_NAMED = 20
 
 
 class ValueType(IntEnum):
-    """Types of values in the header, ``gguf_metadata_value_type`` of the format."""
+    """Types of values in the header: ``gguf_metadata_value_type`` of the format."""
 
     UINT8 = 0
     INT8 = 1
@@ -74,19 +74,19 @@ _SCALARS = {
     ValueType.INT64: "<q",
     ValueType.FLOAT64: "<d",
 }
-#: Arrays of numbers up to this length are read: per-layer settings, not vocabularies.
+#: Longest array of numbers that is read: per-layer settings are shorter, vocabularies longer.
 _LONGEST_KEPT_ARRAY = 1024
 _MOST_DIMENSIONS = 4
-#: More than any model has by orders of magnitude: what announces more is damaged, and would cost
-#: hours (a file of zeros is a long list of empty texts) or all memory.
+#: Limits orders of magnitude above any model. A header above a limit is damaged; reading it would
+#: take hours (a file of zeros is a long list of empty texts) or all memory.
 _MOST_VALUES = 1 << 16
 _MOST_TENSORS = 1 << 17
-#: In all lists together: vocabularies have some 250,000 tokens and as many merges.
+#: In all lists together. A vocabulary has about 250,000 tokens and as many merges.
 _MOST_TEXTS = 1 << 22
 _LONGEST_TEXT_BYTES = 1 << 24
-#: Of all keys, texts, arrays and names that are kept together. Templates have some 10 kB.
+#: All kept keys, texts, arrays and names together. A template has about 10 kB.
 _MOST_KEPT_BYTES = 1 << 26
-#: What a kept value takes at least, as an object of Python.
+#: Minimum size of a kept value as a Python object.
 _VALUE_BYTES = 32
 
 
@@ -105,7 +105,7 @@ Value: TypeAlias = bool | int | float | str | list[int | float | bool] | Skipped
 
 @dataclass(frozen=True)
 class Tensor:
-    """One tensor's place in the file."""
+    """Place of one tensor in the file."""
 
     name: str
     shape: tuple[int, ...]
@@ -124,7 +124,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Header:
-    """Everything in front of the tensor data."""
+    """Everything before the tensor data."""
 
     version: int
     values: dict[str, Value]
@@ -134,10 +134,10 @@ class Header:
 def read_header(path: Path) -> Header:
     """Read a header and check that the file holds all the tensor data it announces.
 
-    Raises ConfigError that says which file, and what is wrong with it.
+    Raises ConfigError that names the file and the problem.
     """
     try:
-        # Asked before: a pipe that nobody writes to would never open.
+        # Check the type before opening: opening a pipe without a writer would block forever.
         if not stat.S_ISREG(path.stat().st_mode) and not path.is_dir():
             raise ConfigError(f"the model {path} is no file; a .gguf file is wanted")
         with path.open("rb") as file:
@@ -151,7 +151,7 @@ def read_header(path: Path) -> Header:
 
 
 class GoesOn(Exception):
-    """A header goes on behind the beginning of the file that was given."""
+    """The header continues beyond the given beginning of the file."""
 
 
 class _Beginning(io.BytesIO):
@@ -163,9 +163,10 @@ class _Beginning(io.BytesIO):
 
 
 def read_beginning(name: str, beginning: bytes, size_bytes: int) -> Header:
-    """Read the header of a file of which only the beginning is here; ``size_bytes``: of all of it.
+    """Read a header from the beginning of a file whose full size is ``size_bytes``.
 
-    Raises GoesOn when more of the file is needed, ConfigError as :func:`read_header` does.
+    Raises GoesOn if the header is longer than the beginning, ConfigError as :func:`read_header`
+    does.
     """
     return _Reader(Path(name), _Beginning(beginning), size_bytes).header()
 
@@ -182,7 +183,7 @@ class _Reader:
         return ConfigError(f"{self.path}: {what}", hint=hint)
 
     def refuse_bytes(self, what: str, hint: str) -> ConfigError:
-        """Refuse a file whose bytes are not a whole model: a piece of a file has such a name."""
+        """Refuse a file that is not a whole model; say so if its name is that of a raw piece."""
         piece = _PIECE.fullmatch(self.path.name)
         if piece is None:
             return self.refuse(what, hint)
@@ -206,7 +207,7 @@ class _Reader:
         return self.refuse_bytes(f"the GGUF file is truncated: {why}", "copy or download it again")
 
     def header(self) -> Header:
-        # Every announced entry takes bytes of the file, and counts are bounded.
+        # Each announced entry takes bytes of the file, and counts are limited.
         if not self.size:
             raise self.refuse("the file is empty", hint="copy or download it again")
         magic = self.file.read(len(_MAGIC))
@@ -255,7 +256,7 @@ class _Reader:
     def check_places(
         self, announced: list[tuple[str, tuple[int, ...], str, int, int]], alignment: int
     ) -> None:
-        """Tensors have names of their own and lie one behind the other, as llama.cpp demands."""
+        """Check for unique names and no gaps between tensors, as llama.cpp requires."""
         names, end = set(), 0
         for name, _, _, size, offset in announced:
             if name in names:
@@ -278,7 +279,7 @@ class _Reader:
             raise self.refuse(f"the header has more than {_MOST_KEPT_BYTES >> 20} MiB of texts")
 
     def take(self, count: int) -> bytes:
-        # Compared first: a hostile length must not make Python reserve memory.
+        # Compare first: a hostile length must not make Python reserve memory.
         if count > self.size - self.file.tell():
             raise self.cut_short()
         return self.file.read(count)
@@ -291,7 +292,7 @@ class _Reader:
     def skip_texts(self, count: int) -> None:
         self.bound(count, self.texts_left, "texts in one list")
         self.texts_left -= count
-        # A vocabulary and its merges are hundreds of thousands of texts: nothing but the steps.
+        # A vocabulary with its merges has hundreds of thousands of texts: keep this loop minimal.
         read, seek = self.file.read, self.file.seek
         for _ in range(count):
             raw = read(8)

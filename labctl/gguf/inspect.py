@@ -1,4 +1,4 @@
-"""Properties of a GGUF model: architecture, quantization, and bytes read for each token."""
+"""Properties of a GGUF model: architecture, quantization, and bytes read per token."""
 
 import platform
 import re
@@ -8,20 +8,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from labctl.errors import ConfigError, printable
-from labctl.files import cached_sha256, open_whole
+from labctl.file_hashes import cached_sha256
+from labctl.files import open_whole
 from labctl.gguf.header import Header, Skipped, Tensor, Value, read_beginning, read_header
 from labctl.progress import BytesDone
 from labctl.records.trial import ModelIdentity, TensorMix
 
 _EMBEDDING = "token_embd.weight"
 _OUTPUT = "output.weight"
-#: Tables of which a token needs one row only.
+#: Tables of which each token reads only one row.
 _LOOKED_UP = (_EMBEDDING, "per_layer_token_embd.weight", "position_embd.weight")
 _EXPERTS = "_exps."
 _LAYER = re.compile(r"blk\.(0|[1-9][0-9]{0,9})\.")
 _F16_BYTES = 2
 _LONGEST_SHOWN = 200
-#: llama.cpp keeps such numbers in 32 bits.
+#: llama.cpp stores these numbers in 32 bits.
 _TOO_MANY = 1 << 32
 
 
@@ -38,21 +39,22 @@ class GgufInfo:
     parameters: int
     tensor_bytes: int
     bytes_per_token: int
-    #: Tensors that a generation hardly reads: look-up tables, layers that it leaves out.
+    #: Tensors that generation hardly reads: look-up tables, skipped layers.
     cold_tensors: tuple[TensorMix, ...]
-    #: Of each layer, and how many of them a token uses; ``None`` without a mixture of experts.
+    #: Experts in each layer, and experts that each token uses; ``None`` without a mixture of
+    #: experts.
     experts: int | None
     experts_per_token: int | None
     context_length: int | None
     embedding_length: int | None
-    #: Bytes of an f16 KV cache for each position of the context; an upper bound where the model has
-    #: sliding windows, ``None`` where it does not say (recurrent or compressed caches).
+    #: Bytes of an f16 KV cache per position of the context. An upper bound for models with sliding
+    #: windows; ``None`` if the header does not tell (recurrent or compressed caches).
     kv_bytes_per_position: int | None
     tensors: tuple[TensorMix, ...]
-    #: ``gpt2``, ``llama``, … as in ``tokenizer.ggml.model``, and how many tokens it knows.
+    #: ``tokenizer.ggml.model`` (``gpt2``, ``llama``, …), and the number of its tokens.
     tokenizer: str | None
     vocabulary: int | None
-    #: The files of the model: more than one when it is split.
+    #: Files of the model; several if it is split.
     parts: tuple[Path, ...]
 
     def document(self) -> dict[str, object]:
@@ -76,11 +78,11 @@ class GgufInfo:
 
 
 def inspect(path: Path) -> GgufInfo:
-    """Read a model's header; the tensor data is not touched.
+    """Read a model's header, without the tensor data.
 
-    Of a split model ``path`` is any part; the others lie beside it.
-    Raises ConfigError when a file is missing, empty, not GGUF, cut short, of an unknown version
-    or byte order, or no complete language model.
+    For a split model, ``path`` is any part; the others are in the same folder. Raises ConfigError
+    if a file is missing, empty, truncated, not GGUF, of an unknown version or byte order, or not a
+    complete language model.
     """
     header = read_header(path)
     parts = _parts(path, header)
@@ -91,8 +93,9 @@ def inspect(path: Path) -> GgufInfo:
 
 
 def _info(path: Path, header: Header, size_bytes: int, parts: tuple[Path, ...]) -> GgufInfo:
-    """Read the properties of a model from its header. Raises ConfigError if it is no complete
-    language model.
+    """Read the properties of a model from its header.
+
+    Raises ConfigError if it is not a complete language model.
     """
     architecture = header.values.get("general.architecture")
     if not isinstance(architecture, str) or not re.fullmatch(r"[\w.-]{1,64}", architecture):
@@ -143,10 +146,9 @@ def identify(
     sha256: str | None = None,
     progress: BytesDone | None = None,
 ) -> ModelIdentity:
-    """Return the record of a model file with its SHA-256. ``progress`` gets the bytes hashed so
-    far.
+    """Return the record of a model file with its SHA-256.
 
-    With ``sha256`` nothing is hashed.
+    ``progress`` gets the number of bytes hashed so far. If ``sha256`` is given, nothing is hashed.
 
     Raises ConfigError as :func:`inspect` does, and for a split model.
     """
@@ -164,10 +166,10 @@ def identify(
 def identify_beginning(
     key: str, name: str, beginning: bytes, *, size_bytes: int, sha256: str
 ) -> ModelIdentity:
-    """Return the record of a model file of which only the beginning is here.
+    """Return the record of a model file from its beginning; the rest is not on this host.
 
-    Raises :class:`labctl.gguf.header.GoesOn` when that does not hold the whole header, ConfigError
-    as :func:`inspect` does.
+    Raises :class:`labctl.gguf.header.GoesOn` if the header is longer than the beginning,
+    ConfigError as :func:`inspect` does.
     """
     path = Path(name)
     header = read_beginning(name, beginning, size_bytes)
@@ -200,7 +202,7 @@ def _identity(key: str, info: GgufInfo, sha256: str, requantized_from: str | Non
 
 
 def is_gguf(path: Path) -> bool:
-    """Return True if a file begins as GGUF does. Raises ConfigError if it cannot be read."""
+    """Return True if a file begins like a GGUF file. Raises ConfigError if it cannot be read."""
     try:
         with open_whole(path) as file:
             return file.read(4) == b"GGUF"
@@ -211,7 +213,7 @@ def is_gguf(path: Path) -> bool:
 def identify_file(key: str, path: Path, *, progress: BytesDone | None = None) -> ModelIdentity:
     """Return the record of a model in another format: only its bytes are known.
 
-    ``progress`` gets the bytes hashed so far. Raises ConfigError, HostError.
+    ``progress`` gets the number of bytes hashed so far. Raises ConfigError, HostError.
     """
     try:
         size = path.stat().st_size
@@ -223,7 +225,7 @@ def identify_file(key: str, path: Path, *, progress: BytesDone | None = None) ->
 
 
 def _parts(path: Path, header: Header) -> tuple[Path, ...]:
-    """All files of a model by one of them. llama.cpp names them ``…-00001-of-00003``.
+    """Return all files of a model, given one of them; llama.cpp names them ``…-00001-of-00003``.
 
     Source: ``llama_split_path`` in llama.cpp's ``src/llama.cpp``.
     """
@@ -274,7 +276,7 @@ def _joined(path: Path, first: Header, others: list[Header]) -> tuple[Tensor, ..
 
 
 def _mix(tensors: tuple[Tensor, ...]) -> tuple[TensorMix, ...]:
-    """Tensors by type, most bytes first."""
+    """Return tensors by type, most bytes first."""
     counts: dict[str, tuple[int, int]] = {}
     for tensor in tensors:
         count, size = counts.get(tensor.type, (0, 0))
@@ -284,7 +286,7 @@ def _mix(tensors: tuple[Tensor, ...]) -> tuple[TensorMix, ...]:
 
 
 def _quantization(header: Header, mix: tuple[TensorMix, ...]) -> str:
-    """``general.file_type`` by name; where it is absent or only guessed, the main type."""
+    """Return the name of ``general.file_type``; if it is absent or only guessed, the main type."""
     from gguf.constants import LlamaFileType  # imports numpy
 
     number = header.values.get("general.file_type")
@@ -296,13 +298,15 @@ def _quantization(header: Header, mix: tuple[TensorMix, ...]) -> str:
 
 
 def _reading(header: Header, architecture: str) -> tuple[int, tuple[Tensor, ...]]:
-    """Weight bytes that generating one token reads, and the tensors that it hardly reads.
+    """Return the weight bytes read to generate one token, and the tensors that are hardly read.
 
-    All of them, but one row of each look-up table (the token embedding counts whole when the model
-    has no separate output matrix and uses the embedding for it), and of a mixture of experts only
-    the share of experts that a token uses. Not an encoder, which reads the prompt once, nor the
-    last layers of models that foretell several tokens (``nextn_predict_layers``): plain generation
-    leaves them out.
+    All tensors count, with these exceptions:
+
+    - look-up tables count one row; the token embedding counts whole if it is also the output;
+    - a mixture of experts counts only the share of experts that a token uses;
+    - an encoder, which reads the prompt once, does not count;
+    - the last layers of models that predict several tokens (``nextn_predict_layers``) do not count:
+      plain generation skips them.
     """
     tied = all(tensor.name != _OUTPUT for tensor in header.tensors)
     experts, used = _experts(header, architecture)
@@ -325,14 +329,14 @@ def _reading(header: Header, architecture: str) -> tuple[int, tuple[Tensor, ...]
 
 
 def _experts(header: Header, architecture: str) -> tuple[int | None, int | None]:
-    """Experts of a layer, and how many of them a token uses; both None unless both are known."""
+    """Return the experts of a layer, and of them per token; both None if one is unknown."""
     experts = _whole(header.values.get(f"{architecture}.expert_count"))
     used = _whole(header.values.get(f"{architecture}.expert_used_count"))
     return (experts, min(used, experts)) if experts and used else (None, None)
 
 
 def _kv_bytes(header: Header, architecture: str) -> int | None:
-    """Keys and values of every layer and KV head, in f16."""
+    """Return the bytes of keys and values of all layers and KV heads, in f16, per position."""
 
     def get(key: str) -> Value | None:
         return header.values.get(f"{architecture}.{key}")
@@ -355,19 +359,19 @@ def _kv_bytes(header: Header, architecture: str) -> int | None:
 
 
 def _over_layers(value: Value | None, layers: int | None) -> int:
-    """Sum a setting that is one number for all layers, or a list with one for each."""
+    """Sum a setting over all layers: it is one number for all, or a list with one per layer."""
     if isinstance(value, list):
         return sum(_whole(count) or 0 for count in value)
     return (_whole(value) or 0) * (layers or 0)
 
 
 def _shown(value: Value | None) -> str | None:
-    """Format a text of the file as one line that is safe for a terminal."""
+    """Format a text from the file as one line that is safe for a terminal."""
     return " ".join(printable(value[:_LONGEST_SHOWN]).split()) if isinstance(value, str) else None
 
 
 def _whole(value: Value | None) -> int | None:
-    """Return a count; None if it is missing or cannot be one."""
+    """Return a count; None if it is missing or not valid."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _TOO_MANY:
         return None
     return value

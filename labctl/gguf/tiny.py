@@ -1,7 +1,8 @@
-"""A random LLaMA of half a megabyte that llama.cpp really runs: the proof that a tool infers.
+"""A random LLaMA model of half a megabyte that llama.cpp can run: it proves that a tool infers.
 
-Two layers of 64 dimensions and a SentencePiece vocabulary of 401 tokens, bytes included, so that
-any prompt can be spelled. The same seed gives the same bytes. Its text is noise.
+Two layers of 64 dimensions, and a SentencePiece vocabulary of 401 tokens. The tokens include all
+bytes, so any prompt can be spelled. The same seed gives the same bytes. The generated text is
+noise.
 """
 
 from pathlib import Path
@@ -20,7 +21,7 @@ FEED_FORWARD = 128
 CONTEXT = 256
 
 _SPECIAL = ("<unk>", "<s>", "</s>")
-_SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # SentencePiece's mark of a word's beginning
+_SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # SentencePiece's mark for the beginning of a word
 
 
 def write_tiny_gguf(
@@ -32,9 +33,10 @@ def write_tiny_gguf(
     weights: bool = True,
     tensors_per_part: int = 0,
 ) -> Path:
-    """Write the model to ``path`` in f32, or its vocabulary alone, and return the path.
+    """Write the model in f32, or only its vocabulary, to ``path`` and return the path.
 
-    With ``tensors_per_part`` it is split as llama-gguf-split does it, named after ``path``.
+    With ``tensors_per_part``, it is split like llama-gguf-split does, into files named after
+    ``path``.
     """
     import gguf  # imports numpy
     import numpy as np
@@ -62,9 +64,7 @@ def write_tiny_gguf(
 
 
 def vocabulary() -> list[str]:
-    """Return special tokens, one for each byte, then letters and pairs of letters that begin a
-    word.
-    """
+    """Return special tokens, one token per byte, then letters and pairs that begin a word."""
     words = [_SPACE, *(chr(c) for c in range(ord("a"), ord("z") + 1))]
     words += [_SPACE + chr(c) for c in range(ord("a"), ord("z") + 1)]
     words += [_SPACE + a + b for a in "bcdfghklmnprstv" for b in "aeiouy"]

@@ -1,1 +1,1 @@
-"""The hdc protocols, a separate library: both ends of a session, and the client of a server."""
+"""The hdc protocols as a separate library: both ends of a session, and the client of a server."""

@@ -1,8 +1,8 @@
 """RSA keys by which hosts authenticate to locked boards (``const.hdc.secure=1``).
 
-A board sends a token and asks for its signature, in one of two schemes of the board's choice; the
-signature is one line of base64. The user's key is the one that the official hdc makes at its first
-authentication, PKCS#8 in PEM: a board that knows it needs no second consent.
+A board sends a token and asks for its signature, in one of two schemes that the board chooses; the
+signature is one line of base64. The user's key is the key that the official hdc makes at its first
+authentication (PKCS#8 in PEM): a board that knows it needs no second consent.
 """
 
 import base64
@@ -16,13 +16,15 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa, utils
 
 from labctl.errors import ConfigError
-from labctl.files import host_reads, locked, state_dir, write_atomic
+from labctl.files import host_reads, write_atomic
+from labctl.folders import state_dir
+from labctl.locks import locked
 
 _KEY_BITS = 3072
 _PUBLIC_EXPONENT = 65537
 #: RSASSA-PSS as boards check it: the salt must be as long as the digest.
 _PSS = padding.PSS(mgf=padding.MGF1(hashes.SHA512()), salt_length=hashes.SHA512.digest_size)
-#: Another labctl makes its key within this time.
+#: Time (s) for another labctl to make its key.
 _LOCK_SECONDS = 60.0
 
 
@@ -78,9 +80,9 @@ class HostKey:
 
     @classmethod
     def of_this_user(cls) -> Self:
-        """Return the key of the user's hdc if it exists, else labctl's own, made at first use.
+        """Return the key of the user's hdc if it exists, else labctl's, created at first use.
 
-        Raises ConfigError (a file that is no key), HostError (no place to store one).
+        Raises ConfigError (the file is not a key), HostError (the key cannot be stored).
         """
         theirs = Path("~/.harmony/hdckey").expanduser()
         if theirs.exists():
@@ -89,14 +91,14 @@ class HostKey:
 
     @classmethod
     def of_labctl(cls) -> Self:
-        """Return labctl's own key, made at first use. Raises as :meth:`of_this_user`."""
+        """Return labctl's own key, created at first use. Raises as :meth:`of_this_user`."""
         own = own_key_path()
         with locked(own.with_suffix(".lock"), timeout=_LOCK_SECONDS):
             return cls.load(own) if own.exists() else cls.create(own)
 
     @property
     def public_pem(self) -> str:
-        """The public key that boards get: SubjectPublicKeyInfo in PEM."""
+        """The public key for boards: SubjectPublicKeyInfo in PEM."""
         return (
             self._key.public_key()
             .public_bytes(
@@ -107,7 +109,7 @@ class HostKey:
 
     @property
     def fingerprint(self) -> str:
-        """``SHA256:`` and the hash of the public key, for people to compare."""
+        """``SHA256:`` and the hash of the public key, for users to compare."""
         return fingerprint(self.public_pem)
 
     def sign_token(self, token: bytes, scheme: Scheme) -> bytes:
@@ -128,7 +130,7 @@ def own_key_path() -> Path:
 
 
 def fingerprint(public_pem: str) -> str:
-    """``SHA256:`` and the unpadded base64 hash of a public key (DER), as ssh writes them.
+    """``SHA256:`` and the unpadded base64 hash of a public key (DER), as ssh does.
 
     Raises ValueError if it is not a public key.
     """
@@ -145,7 +147,7 @@ def fingerprint(public_pem: str) -> str:
 def verify(public_pem: str, token: bytes, signature: bytes, scheme: Scheme) -> bool:
     """Return True if ``signature`` (base64) of ``token`` matches a public RSA key.
 
-    An invalid signature or key gives False, no error: both come from an unknown host.
+    An invalid signature or key returns False, without an error: both come from an unknown host.
     """
     try:
         key = serialization.load_pem_public_key(public_pem.encode())

@@ -1,15 +1,14 @@
 """The structures inside hdc session packets.
 
-Field order is the field number; names follow the reference source where they are good. Recorded
-examples of each are in ``tests/fixtures/hdc``.
+Field order is the field number. Names follow the reference source where those are good. Recorded
+examples of each structure are in ``tests/fixtures/hdc``.
 
 They are encoded in a part of the protobuf wire format
-(https://protobuf.dev/programming-guides/encoding/). hdc knows two wire types, varint and
-length-delimited, and messages whose fields are numbered from 1 without gaps; none is nested or
-repeated. The reference writes every field, also zero and empty ones, and its readers accept missing
-ones. That is less than a page of code; the protobuf runtime would drop the zero fields (so that
-frames differ from the recorded ones), and would bring a code generator and a compiled dependency
-with it.
+(https://protobuf.dev/programming-guides/encoding/). hdc uses two wire types, varint and
+length-delimited. Fields are numbered from 1 without gaps, and never nested or repeated. The
+reference writes every field, also zero and empty ones; its readers accept missing fields. This code
+is less than a page. The protobuf runtime would drop the zero fields (so frames would differ from
+recorded frames), and needs a code generator and a compiled dependency.
 """
 
 import dataclasses
@@ -25,7 +24,7 @@ ID_BYTES = 4
 
 
 def naming(node: str) -> bytes:
-    """Encode a node as in packets: after eight bytes without meaning, with a NUL."""
+    """Encode a node as in packets: eight meaningless bytes, the node, a NUL."""
     return bytes(8) + node.encode(errors="surrogateescape") + b"\0"
 
 
@@ -34,7 +33,7 @@ Buffer = bytes | bytearray | memoryview
 _VARINT = 0
 _LENGTH_DELIMITED = 2
 _VARINT_LIMIT_BITS = 64
-#: More fields than any message has, unknown ones included; bounds the work for a hostile peer.
+#: More fields than any message has, including unknown ones; limits the work for a hostile peer.
 _MAX_FIELDS = 64
 
 
@@ -63,7 +62,7 @@ def decode_varint(data: Buffer, start: int) -> tuple[int, int]:
 
 
 def _fields(data: Buffer, *, padded: bool) -> Iterator[tuple[int, int | bytes]]:
-    """Yield field numbers and raw values. ``padded``: a zero tag is the end, then padding."""
+    """Yield field numbers and raw values. ``padded``: padding begins at the first zero tag."""
     position = count = 0
     while position < len(data):
         count += 1
@@ -92,12 +91,12 @@ def _fields(data: Buffer, *, padded: bool) -> Iterator[tuple[int, int | bytes]]:
 class Message:
     """A flat message. Subclasses list their fields in the order of their numbers, with defaults.
 
-    A field is ``int`` (unsigned), ``bytes``, or ``str`` (UTF-8; other bytes survive as surrogates,
-    since paths on a board are bytes).
+    A field is ``int`` (unsigned), ``bytes`` or ``str`` (UTF-8; other bytes become surrogates,
+    because paths on a board are bytes).
     """
 
     def encode(self) -> bytes:
-        """Encode all fields, zero and empty ones too, as the reference implementation does."""
+        """Encode all fields, including zero and empty ones, as the reference does."""
         out = bytearray()
         for number, field in enumerate(dataclasses.fields(self), 1):
             value = getattr(self, field.name)
@@ -111,7 +110,7 @@ class Message:
 
     @classmethod
     def decode(cls, data: Buffer, *, padded: bool = False) -> Self:
-        """Read a message; unknown fields are skipped, missing ones keep their default.
+        """Read a message; skip unknown fields; missing fields get their default.
 
         Raises ProtocolError.
         """
@@ -133,9 +132,9 @@ class Message:
 #: Data bytes of a FILE_DATA packet, with large buffers at both ends and without.
 LARGE_CHUNK_BYTES = 418_611
 SMALL_CHUNK_BYTES = 49_152
-#: A TransferPayload in front of the data of each FILE_DATA packet is padded to this size.
+#: The TransferPayload before the data of each FILE_DATA packet is padded to this size.
 PAYLOAD_AREA_BYTES = 64
-#: FILE_BEGIN of a peer with large buffers (bit 0 of the first byte).
+#: FILE_BEGIN from a peer with large buffers (bit 0 of the first byte).
 FILE_FEATURES = bytes([5, 0, 0, 0, 0, 0, 0, 0])
 
 _TLV_TAG_BYTES = 16
@@ -176,7 +175,7 @@ class SessionHandShake(Message):
 
 @dataclass(frozen=True)
 class TransferConfig(Message):
-    """FILE_CHECK: the next file. Times are ns since 1970, 0 when not kept."""
+    """FILE_CHECK: the next file. Times are ns since 1970; 0 if not kept."""
 
     file_size: int = 0
     atime_ns: int = 0
@@ -203,7 +202,7 @@ class TransferPayload(Message):
     uncompress_size: int = 0
 
     def encode_area(self) -> bytes:
-        """Encode the message, padded to the 64 bytes in front of the data."""
+        """Encode the message, padded to the 64 bytes before the data."""
         return self.encode().ljust(PAYLOAD_AREA_BYTES, b"\0")
 
     @classmethod
@@ -240,7 +239,7 @@ class Heartbeat(Message):
 
 
 def encode_tlv(entries: dict[str, str]) -> bytes:
-    """Tag and decimal size, each padded with spaces to 16 bytes, then the value."""
+    """Encode entries: tag and decimal size, each padded to 16 bytes with spaces, then the value."""
     out = bytearray()
     for tag, value in entries.items():
         raw = value.encode(errors="surrogateescape")

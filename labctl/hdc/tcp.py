@@ -1,4 +1,4 @@
-"""TCP connections to boards and servers, which notice a lost peer."""
+"""TCP connections to boards and servers that notice a lost peer."""
 
 import socket
 import threading
@@ -9,7 +9,7 @@ from labctl import interrupts
 from labctl.errors import ConfigError, LinkRefused
 
 #: Kernel probes of an idle link: the board's kernel answers them even if hdcd is starved. They
-#: pause while bytes (heartbeats, for example) are unacknowledged. The last option limits that
+#: pause while sent bytes (heartbeats, for example) are unacknowledged. The last option limits that
 #: time: without it, the kernel would retransmit for 15 minutes.
 _KEEPALIVE = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -60,8 +60,8 @@ def close_server(server: "Server") -> None:
 
     asyncio accepts a connection in one round of its loop and attaches it to the server in the next.
     If the server is closed between the two, the connection is lost: its socket stays open until
-    garbage collection. So the server closes after accepted connections are attached. Call this on
-    the server's loop. ``wait_closed`` then waits for the end of all connections.
+    garbage collection. So the server is closed only after accepted connections are attached. Call
+    this on the server's loop. ``wait_closed`` then waits for the end of all connections.
     """
     loop = server.get_loop()
     for sock in server.sockets:
@@ -70,7 +70,7 @@ def close_server(server: "Server") -> None:
 
 
 def _connect(addresses: list[_Address], deadline: float) -> socket.socket:
-    """Connect to the first address that answers; each gets an equal share of the time."""
+    """Connect to the first address that answers; each address gets an equal share of the time."""
     failure = OSError("its name has no address")
     for place, (family, address) in enumerate(addresses):
         sock = socket.socket(family, socket.SOCK_STREAM)
@@ -93,15 +93,15 @@ def _connect(addresses: list[_Address], deadline: float) -> socket.socket:
 def _addresses(host: str, port: int, timeout: float) -> list[_Address]:
     """Resolve a name. Raises OSError, UnicodeError.
 
-    The resolver takes no time-out, so it runs on its own thread. If it takes longer than
-    ``timeout``, the thread is left to end by the resolver's own time-outs (some seconds).
+    The resolver takes no time-out, so it runs in its own thread. After ``timeout``, the thread is
+    left behind; it ends by the resolver's own time-outs (some seconds).
     """
     if host.isascii():
         try:
             # Bytes are used unchanged: text would load Python's tables for host names.
             return _look_up(host.encode(), port, socket.AI_NUMERICHOST)
         except socket.gaierror:
-            pass  # it is a name
+            pass  # not an address but a name
     import queue
 
     found: queue.SimpleQueue[list[_Address] | Exception] = queue.SimpleQueue()

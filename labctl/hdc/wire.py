@@ -1,7 +1,7 @@
-"""Packets of the hdc session protocol (host to board), without any input or output.
+"""Packets of the hdc session protocol (host to board), without input or output.
 
-A packet is a head of 11 bytes (``HW``, two zero bytes, version 1, u16 size of protect, u32 size of
-data, big-endian), the protect message and the data.
+A packet is a header of 11 bytes (``HW``, two zero bytes, version 1, u16 size of protect, u32 size
+of data, big-endian), the protect message and the data.
 """
 
 import struct
@@ -17,15 +17,15 @@ _HEAD = struct.Struct(">2s2sBHI")
 _MAGIC = b"HW"
 _VERSION = 1
 _CHECK_CODE = 9
-#: The largest protect message that is accepted; the reference sends at most 13 bytes.
+#: Maximum accepted protect message; the reference sends at most 13 bytes.
 _MAX_PROTECT_BYTES = 64
-#: The largest data of one packet that is accepted. The protocol allows 2**31; the reference sends
-#: at most 418,675 bytes (a file chunk), and a peer must not control how much memory is allocated.
+#: Maximum accepted data of one packet. The protocol allows 2**31; the reference sends at most
+#: 418,675 bytes (a file chunk), and a peer must not control how much memory is allocated.
 MAX_DATA_BYTES = 4 << 20
 
-#: Least room for a system call to be worthwhile.
+#: Minimum room for a worthwhile system call.
 _MIN_ROOM_BYTES = 64 << 10
-#: At first, and after a stream has filled that: a farm has a link to each of its boards.
+#: Buffer sizes: at first, and after a stream has filled the first; a farm has a link to each board.
 _BUFFER_BYTES = 2 * _MIN_ROOM_BYTES
 _STREAM_BUFFER_BYTES = 1 << 20
 
@@ -85,7 +85,7 @@ class Protect(Message):
 
 
 class Packet(NamedTuple):
-    """One packet. ``data`` of a decoded packet is a view that the next read overwrites."""
+    """One packet. The next read overwrites ``data`` of a decoded packet: it is a view."""
 
     channel: int
     command: int
@@ -107,8 +107,8 @@ class PacketDecoder:
     """Finds packets in a stream of pieces of any size.
 
     Bytes are received directly into the decoder's buffer: read into :meth:`room`, call
-    :meth:`received`, then take :meth:`packets`. Their data are views into the buffer, valid until
-    the next call of :meth:`room`.
+    :meth:`received`, then take :meth:`packets`. The data of packets are views into the buffer,
+    valid until the next call of :meth:`room`.
     """
 
     def __init__(self) -> None:
@@ -118,7 +118,7 @@ class PacketDecoder:
         self._needed = 0  # known bytes of the incomplete packet
 
     def room(self) -> memoryview:
-        """Buffer for the next bytes of the stream; never empty."""
+        """Return a buffer for the next bytes of the stream; never empty."""
         is_stream = self._end == len(self._buffer) < _STREAM_BUFFER_BYTES
         if self._start == self._end:
             self._start = self._end = 0
@@ -141,7 +141,7 @@ class PacketDecoder:
         self._end += count
 
     def packets(self) -> Iterator[Packet]:
-        """Yield the complete packets. Raises ProtocolError if a packet is not hdc's."""
+        """Yield the complete packets. Raises ProtocolError if a packet is not an hdc packet."""
         view = memoryview(self._buffer)
         while (packet := self._next(view)) is not None:
             yield packet

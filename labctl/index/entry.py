@@ -1,16 +1,18 @@
 """Rows of a run, an evaluation or a load test, made from its records."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from labctl.errors import Blame
+from labctl.figures.accuracy import ACCURACY
+from labctl.figures.trials import FIGURES
 from labctl.index.rows import Entry, ModelRow, RunRow, TrialRow, moment, verdict_of
 from labctl.records.board import Execution
 from labctl.records.evaluation import EvaluationEnd, EvaluationRecord
 from labctl.records.run import Annotations, ArtifactIdentity, Origin, RunEnd, RunRecord
 from labctl.records.serving import ServingRecord
 from labctl.records.trial import ModelIdentity, TrialRecord, TrialState
-from labctl.results.summary import estimate_of, good_trials, token_time
+from labctl.results.summary import good_trials
 
 #: The first part of a run id: ``<UTC time>-<recipe>-<short id>``.
 _TIME = "%Y%m%dT%H%M%SZ"
@@ -33,8 +35,6 @@ def entry_of(
     """
     measured = [trial for trial in trials if trial.repeat > 0]
     states = [trial.state for trial in measured]
-    tokens = _estimates(trials, token_time)
-    first = _estimates(trials, lambda trial: trial.timing.ttft_ns if trial.timing else None)
     build = _build(run.artifacts)
     engine = _mapping(run.recipe_resolved.get("engine"))
     gates = [gate.passed for gate in end.gates] if end else []
@@ -58,10 +58,7 @@ def entry_of(
         trials_ok=states.count(TrialState.OK),
         trials_failed=states.count(TrialState.FAILED),
         trials_skipped=states.count(TrialState.SKIPPED),
-        token_low_ns=min(tokens, default=None),
-        token_high_ns=max(tokens, default=None),
-        ttft_low_ns=min(first, default=None),
-        ttft_high_ns=max(first, default=None),
+        figures=_estimates(trials),
         engine=_text(engine.get("name")),
         task=_text(engine.get("task", engine.get("tool"))),  # its name in older recipes
         product=build.product if build else None,
@@ -116,15 +113,15 @@ def _verdict(end: RunEnd | None, trials: Sequence[TrialRecord]) -> str | None:
     return "failed" if failed or missed or without else "passed"
 
 
-def _estimates(
-    trials: Iterable[TrialRecord], figure: Callable[[TrialRecord], int | None]
-) -> list[int]:
-    """Return each variant's estimate, as in a report."""
-    found: dict[str, list[int]] = {}
+def _estimates(trials: Iterable[TrialRecord]) -> dict[str, float | None]:
+    """Return the least and the greatest of the variants' estimates, as in a report."""
+    variants: dict[str, list[TrialRecord]] = {}
     for trial in good_trials(trials):
-        if (value := figure(trial)) is not None:
-            found.setdefault(trial.variant, []).append(value)
-    return [round(one.value) for values in found.values() if (one := estimate_of(values))]
+        variants.setdefault(trial.variant, []).append(trial)
+    found: dict[str, float | None] = {}
+    for figure in (one for one in FIGURES if one.listed):
+        found |= figure.ends_of(figure.over_all(group) for group in variants.values())
+    return found
 
 
 def _stated_commit(trials: Iterable[TrialRecord]) -> str | None:
@@ -141,8 +138,7 @@ def _build(artifacts: Iterable[ArtifactIdentity]) -> ArtifactIdentity | None:
 
 def trial_row(run_id: str, trial: TrialRecord) -> TrialRow:
     """Return the row of a trial."""
-    timing, failure, energy, job = trial.timing, trial.failure, trial.energy, trial.job
-    evidence, model = trial.evidence, trial.model
+    failure, model = trial.failure, trial.model
     return TrialRow(
         run=run_id,
         number=trial.number,
@@ -168,35 +164,12 @@ def trial_row(run_id: str, trial: TrialRecord) -> TrialRow:
         model_bytes=model.size_bytes,
         quantization=model.quantization,
         bits_per_weight=model.bits_per_weight,
-        generated_tokens=timing.generated_tokens if timing else None,
-        prompt_tokens=timing.prompt_tokens if timing else None,
-        ttft_ns=timing.ttft_ns if timing else None,
-        p50_ns=timing.p50_ns if timing else None,
-        p90_ns=timing.p90_ns if timing else None,
-        p99_ns=timing.p99_ns if timing else None,
-        mean_ns=timing.mean_ns if timing else None,
-        load_ns=timing.load_ns if timing else None,
-        prompt_eval_ns=timing.prompt_eval_ns if timing else None,
-        tokens_per_second=timing.tokens_per_second if timing else None,
-        prompt_tokens_per_second=_prompt_rate(trial),
-        wall_ns=job.wall_ns if job else None,
-        peak_memory_bytes=job.max_rss_bytes if job else None,
-        start_temperature_mc=evidence.start_temperature_mc if evidence else None,
-        highest_temperature_mc=evidence.highest_temperature_mc if evidence else None,
-        joules=energy.joules if energy else None,
-        joules_per_token=energy.joules_per_token if energy else None,
+        figures={one.column: one.of(trial) for one in FIGURES},
         bound=trial.bound.kind if trial.bound else None,
         parameters=trial.parameters,
         conditions={one.name: one.had for one in trial.conditions},
         comparability=trial.comparability,
     )
-
-
-def _prompt_rate(trial: TrialRecord) -> float | None:
-    timing = trial.timing
-    if timing is None or not timing.prompt_tokens or not timing.prompt_eval_ns:
-        return None
-    return timing.prompt_tokens * 1e9 / timing.prompt_eval_ns
 
 
 def _mapping(value: object) -> dict[str, object]:
@@ -220,11 +193,7 @@ def evaluation_entry(
 
     ``recorded``: number of generations in its journal.
     """
-    shares = [
-        one.correct / one.graded
-        for one in (end.accuracies if end else ())
-        if one.grader == record.graders[0] and one.graded
-    ]
+    graded = [one for one in (end.accuracies if end else ()) if one.grader == record.graders[0]]
     boards = {one.board for one in record.endpoints if one.board}
     executions = {one.execution for one in record.endpoints if one.execution}
     gates = [gate.passed for gate in end.gates] if end else []
@@ -247,8 +216,7 @@ def evaluation_entry(
         trials_recorded=recorded,
         trials_ok=end.answered if end else recorded,
         trials_failed=end.failed if end else 0,
-        accuracy_low=min(shares, default=None),
-        accuracy_high=max(shares, default=None),
+        figures=ACCURACY.ends_of(map(ACCURACY.of, graded)),
         labctl_version=record.labctl_version or None,
         lab_revision=record.lab_revision,
         host=record.host or None,

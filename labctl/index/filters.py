@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from labctl.config.types import parse_duration
+from labctl.database.questions import select
 from labctl.index.rows import held_text, moment, parameter_text
 
 STATES = ("finished", "failed", "interrupted", "unfinished", "damaged")
@@ -113,9 +114,7 @@ def trial_condition(wanted: Filter) -> Condition:
         condition += f" AND {same}"
         values |= more
     if wanted.model is not None:
-        condition += (
-            f" AND trial.model IN (SELECT key FROM model WHERE model.run = run.id AND {_MODEL})"
-        )
+        condition += f" AND trial.model IN ({select('key', 'model', 'model.run = run.id', _MODEL)})"
     return condition, values
 
 
@@ -124,20 +123,25 @@ def _parts(wanted: Filter) -> Iterator[Condition]:
     if wanted.board is not None:
         yield _BOARD, {"board": wanted.board}
     if wanted.model is not None:
-        yield f"run.id IN (SELECT run FROM model WHERE {_MODEL})", {"model": wanted.model}
+        yield _among("model", _MODEL), {"model": wanted.model}
     if wanted.quantization is not None:
         same = "lower(quantization) = lower(:quantization)"
         values = {"quantization": wanted.quantization}
-        yield f"run.id IN (SELECT run FROM model WHERE {same})", values
+        yield _among("model", same), values
     for number, tag in enumerate(wanted.tags):
         key = f"tag{number}"
-        yield f"run.id IN (SELECT run FROM tag WHERE tag = :{key})", {key: tag}
+        yield _among("tag", f"tag = :{key}"), {key: tag}
     if wanted.parameters:
         same, values = _variant_condition(wanted, "p.run", "p.variant")
         # One of them alone is found by the index; the others are looked up for what it finds.
         texts = ", ".join(f":{key}" for key in values if key.startswith("parameter0_"))
         found = f"p.name = :parameter0 AND p.value IN ({texts})"
-        yield f"run.id IN (SELECT p.run FROM parameter AS p WHERE {found} AND {same})", values
+        yield f"run.id IN ({select('p.run', 'parameter AS p', found, same)})", values
+
+
+def _among(table: str, condition: str) -> str:
+    """Return the condition that a run has a row in another table that meets a condition."""
+    return f"run.id IN ({select('run', table, condition)})"
 
 
 def _own_parts(wanted: Filter) -> Iterator[Condition]:
@@ -169,10 +173,8 @@ def _variant_condition(wanted: Filter, run: str, variant: str) -> Condition:
     for number, (name, texts) in enumerate(asked.items()):
         key = f"parameter{number}"
         same, more = _any_of(f"{key}.value", f"{key}_", tuple(sorted(texts)))
-        parts.append(
-            f"EXISTS (SELECT 1 FROM parameter AS {key} WHERE {key}.run = {run}"
-            f" AND {key}.variant = {variant} AND {key}.name = :{key} AND {same})"
-        )
+        of_variant = f"{key}.run = {run} AND {key}.variant = {variant} AND {key}.name = :{key}"
+        parts.append(f"EXISTS ({select('1', f'parameter AS {key}', of_variant, same)})")
         values |= {key: name, **more}
     return " AND ".join(parts), values
 

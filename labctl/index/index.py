@@ -8,11 +8,13 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from importlib import metadata
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from labctl.database.base import DamagedDatabase, Database
+from labctl.database.questions import select
 from labctl.errors import ConfigError
 from labctl.index.filters import (
     KINDS,
@@ -23,8 +25,8 @@ from labctl.index.filters import (
     trial_condition,
 )
 from labctl.index.rows import (
-    SCHEMA_VERSION,
     TABLES,
+    VERSION,
     Entry,
     ModelRow,
     ProbeRow,
@@ -33,6 +35,8 @@ from labctl.index.rows import (
     TagRow,
     TrialRow,
     columns,
+    from_columns,
+    in_columns,
     moment,
 )
 
@@ -50,9 +54,10 @@ _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 _CLOCKS_SECONDS = 60.0
 #: Place of each run in time. An id begins with the time of its host's clock; but no run began after
 #: one that its folder recorded later, even if the clock said so.
-_PLACES = (
-    "SELECT id AS placed, CASE WHEN recorded IS NULL THEN id ELSE MIN(id) OVER"
-    " (PARTITION BY folder, recorded IS NULL ORDER BY recorded DESC) END AS place FROM run"
+_PLACES = select(
+    "id AS placed, CASE WHEN recorded IS NULL THEN id ELSE MIN(id) OVER"
+    " (PARTITION BY folder, recorded IS NULL ORDER BY recorded DESC) END AS place",
+    "run",
 )
 #: Runs that are asked for one by one.
 _FEW = 100
@@ -74,7 +79,7 @@ class IndexedRun:
         return {
             **{
                 name: value
-                for name, value in asdict(run).items()
+                for name, value in in_columns(run).items()
                 if name not in _INNER and (run.night or name not in _OF_NIGHT)
             },
             **({"ahead_of_clock": True} if self.is_ahead else {}),
@@ -147,19 +152,23 @@ class Index:
         except DamagedDatabase:
             self._database.discard()
 
-    def version(self) -> int | None:
-        """Return the version of the tables; None where there are none yet. 0: an older labctl's."""
+    def version(self) -> str | None:
+        """Return the version of the tables; None where there are none yet; "" if it is not known.
+
+        Raises ConfigError where hosts with a newer labctl share them: they need what is in them.
+        """
         names = self._database.tables()
         if "index_version" not in names:
-            return 0 if names & set(TABLES) else None
-        found: int = self._ask("SELECT version FROM index_version", {})[0][0]
-        if self._database.is_shared and found > SCHEMA_VERSION:  # others need what is in it
-            raise ConfigError(
-                f"a newer labctl made the index in {self._database}: version {found}, this one"
-                f" knows {SCHEMA_VERSION}",
-                hint="update labctl on this host",
-            )
-        return found
+            return "" if names & set(TABLES) else None
+        found, maker = self._ask("SELECT version, labctl FROM index_version", {})[0]
+        if found != VERSION and self._database.is_shared:
+            own = metadata.version("labctl")
+            if _parts(maker) > _parts(own):
+                raise ConfigError(
+                    f"a newer labctl, {maker}, made the index in {self._database}; this is {own}",
+                    hint="update labctl on this host",
+                )
+        return str(found)
 
     def stamps(self) -> Stamps:
         """Return what is known of run directories."""
@@ -186,16 +195,15 @@ class Index:
 
     def probes(self, board: str | None = None) -> list[ProbeRow]:
         """Return the probes of all boards, or of one, newest first."""
-        names = ", ".join(field.name for field in fields(ProbeRow))
-        condition = "1 = 1" if board is None else "board = :board"
+        of_board = () if board is None else ("board = :board",)
         values = {} if board is None else {"board": board}
-        question = f"SELECT {names} FROM probe WHERE {condition} ORDER BY taken DESC, file"
-        return [_checked(ProbeRow(*row)) for row in self._ask(question, values)]
+        question = select(columns(ProbeRow), "probe", *of_board, order="taken DESC, file")
+        return [_checked(from_columns(ProbeRow, row)) for row in self._ask(question, values)]
 
     def count(self, wanted: Filter) -> int:
         """Return the number of runs that meet a filter."""
         condition, values = run_condition(wanted)
-        found: int = self._ask(f"SELECT COUNT(*) FROM run WHERE {condition}", values)[0][0]
+        found: int = self._ask(select("COUNT(*)", "run", condition), values)[0][0]
         return found
 
     def verdicts(self) -> dict[str, int]:
@@ -219,14 +227,16 @@ class Index:
         By time, and those of one folder in the order in which it recorded them.
         """
         condition, values = run_condition(wanted or Filter())
-        names = ", ".join(field.name for field in fields(RunRow))
-        found = self._ask(
-            f"SELECT {names}, {self._database.now} FROM run"
-            f" JOIN ({_PLACES}) AS places ON placed = id WHERE {condition}"
-            f" ORDER BY place DESC, recorded DESC {_limit(limit, skip)}",
-            values,
+        question = select(
+            (*columns(RunRow), self._database.now),
+            f"run JOIN ({_PLACES}) AS places ON placed = id",
+            condition,
+            order="place DESC, recorded DESC",
+            limit=limit,
+            skip=skip,
         )
-        rows = [_checked(RunRow(*row)) for *row, _ in found]
+        found = self._ask(question, values)
+        rows = [_checked(from_columns(RunRow, row)) for *row, _ in found]
         now = max((row[-1] for row in found), default=0.0) + _CLOCKS_SECONDS
         beyond = moment(datetime.fromtimestamp(now, UTC))
         ids = [row.id for row in rows]
@@ -244,12 +254,13 @@ class Index:
     def trials(self, wanted: Filter | None = None) -> list[IndexedTrial]:
         """Return the trials that meet a filter, by run from the oldest on, then by number."""
         condition, values = trial_condition(wanted or Filter())
-        names = ", ".join(f"trial.{field.name}" for field in fields(TrialRow))
-        found = self._ask(
-            f"SELECT {names} FROM trial JOIN run ON run.id = trial.run WHERE {condition}"
-            " ORDER BY trial.number",
-            values,
+        question = select(
+            (f"trial.{name}" for name in columns(TrialRow)),
+            "trial JOIN run ON run.id = trial.run",
+            condition,
+            order="trial.number",
         )
+        found = self._ask(question, values)
         runs = {one.run.id: one for one in reversed(self.runs(wanted))}
         place = {run: number for number, run in enumerate(runs)}
         rows = sorted(map(_trial, found), key=lambda row: place[row.run])
@@ -273,13 +284,11 @@ class Index:
         """Return the rows of a few runs, or of all between the first and the last of many."""
         if not ids:
             return []
-        names = ", ".join(field.name for field in fields(kind))
         condition, values = "run BETWEEN :low AND :high", {"low": min(ids), "high": max(ids)}
         if len(ids) <= _FEW:  # they may lie far apart
             values = {f"run{number}": one for number, one in enumerate(ids)}
             condition = f"run IN ({', '.join(f':{key}' for key in values)})"
-        question = f"SELECT {names} FROM {table} WHERE {condition} ORDER BY 1, 2"
-        found = self._ask(question, values)
+        found = self._ask(select(columns(kind), table, condition, order="1, 2"), values)
         return [kind(*row) for row in found]
 
     def _stamps(self, question: str) -> Stamps:
@@ -295,36 +304,40 @@ class Index:
             self.version()
 
         def change(connection: "Connection") -> None:
-            if _version(connection) != SCHEMA_VERSION:
+            if _version(connection) != VERSION:
                 _make_tables(connection)
             do(connection)
 
         self._database.change(change)
 
 
-def _version(connection: "Connection") -> int | None:
+def _parts(version: str) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", version)]
+
+
+def _version(connection: "Connection") -> str | None:
     from sqlalchemy import inspect, select
 
-    from labctl.index.tables import VERSION
+    from labctl.index.tables import MADE
 
-    if not inspect(connection).has_table(VERSION.name):
+    if not inspect(connection).has_table(MADE.name):
         return None
-    found: int | None = connection.execute(select(VERSION.c.version)).scalar()
+    found: str | None = connection.execute(select(MADE.c.version)).scalar()
     return found
 
 
 def _make_tables(connection: "Connection") -> None:
     """Make empty tables; those of any other version go."""
-    from sqlalchemy import inspect
+    from sqlalchemy import MetaData, Table, inspect
 
-    from labctl.index.tables import METADATA, VERSION
+    from labctl.index.tables import MADE, METADATA
 
     there = inspect(connection).get_table_names()
-    for name in (*reversed(TABLES), VERSION.name):
+    for name in (*reversed(TABLES), MADE.name):
         if name in there:
-            connection.exec_driver_sql(f"DROP TABLE {name}")
+            Table(name, MetaData()).drop(connection)
     METADATA.create_all(connection)
-    connection.execute(VERSION.insert().values(version=SCHEMA_VERSION))
+    connection.execute(MADE.insert().values(version=VERSION, labctl=metadata.version("labctl")))
 
 
 def _delete(connection: "Connection", ids: Sequence[str]) -> None:
@@ -355,7 +368,7 @@ def _delete_probes(connection: "Connection", files: Sequence[str]) -> None:
 
 
 def _values(row: Row) -> dict[str, object]:
-    values = {field.name: getattr(row, field.name) for field in fields(row)}
+    values = in_columns(row)
     if isinstance(row, TrialRow):
         values |= {name: json.dumps(values[name]) for name in _JSON}
     # PostgreSQL's texts have no NUL; the name in a file of a model may.
@@ -366,14 +379,14 @@ def _values(row: Row) -> dict[str, object]:
 
 
 def _trial(row: tuple[Any, ...]) -> TrialRow:
-    values = dict(zip((field.name for field in fields(TrialRow)), row, strict=True))
+    values = dict(zip(columns(TrialRow), row, strict=True))
     try:
         known = {name: json.loads(values[name], parse_constant=_no_constant) for name in _JSON}
     except (TypeError, ValueError, RecursionError):
         raise _damage("trial") from None
     if not all(isinstance(one, dict) for one in known.values()):
         raise _damage("trial")
-    return _checked(TrialRow(**{**values, **known}))
+    return _checked(from_columns(TrialRow, {**values, **known}.values()))
 
 
 def _no_constant(name: str) -> float:
@@ -390,7 +403,7 @@ def _checked(row: CheckedT) -> CheckedT:
 
     The columns of its tables have types, so only values are checked.
     """
-    for name, value in vars(row).items():
+    for name, value in in_columns(row).items():
         is_wrong = (
             (isinstance(value, bytes))
             or (isinstance(value, float) and not math.isfinite(value))
@@ -407,7 +420,3 @@ def _checked(row: CheckedT) -> CheckedT:
 def _damage(table: str) -> DamagedDatabase:
     hint = "labctl makes it again from the run directories"
     return DamagedDatabase(f"the index of runs has a damaged row in {table}", hint=hint)
-
-
-def _limit(limit: int | None, skip: int) -> str:
-    return "" if limit is None else f"LIMIT {int(limit)} OFFSET {int(skip)}"

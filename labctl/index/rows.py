@@ -1,4 +1,4 @@
-"""Rows of the index. Their fields are its columns: only this file names them.
+"""Rows of the index. Their fields and the declared figures are its columns.
 
 Durations are ns, sizes bytes, moments ISO 8601 in UTC, so that text sorts like time. ``None``: not
 measured or not reported.
@@ -6,22 +6,27 @@ measured or not reported.
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
-from typing import Any, TypeAlias, get_type_hints
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar, get_type_hints
 
 from labctl.errors import Blame
+from labctl.figures import accuracy, figure, trials
+from labctl.figures.accuracy import ACCURACY
+from labctl.figures.figure import Figure
+from labctl.figures.trials import FIGURES
 from labctl.records.run import RunEnd
 
-#: Version of the tables. Another one is not an error: tables are made again from the run
-#: directories.
-SCHEMA_VERSION = 12
-
+#: Figures of a run: the least and the greatest of its variants.
+LISTED: tuple[Figure[Any], ...] = (*(one for one in FIGURES if one.listed), ACCURACY)
 #: Largest text in an index: a row of PostgreSQL's index has 2704 bytes.
 _LONGEST = 400
 
 Json: TypeAlias = Mapping[str, object]
+#: Declared figures by their columns; None, or absent: not known.
+Figures: TypeAlias = Mapping[str, float | None]
 
 
 @dataclass(frozen=True)
@@ -54,14 +59,9 @@ class RunRow:
     trials_ok: int = 0
     trials_failed: int = 0
     trials_skipped: int = 0
-    #: The least and the greatest of the variants' estimates, as in a report.
-    token_low_ns: int | None = None
-    token_high_ns: int | None = None
-    ttft_low_ns: int | None = None
-    ttft_high_ns: int | None = None
-    #: Least and greatest share of right answers of an evaluation, by its first grader.
-    accuracy_low: float | None = None
-    accuracy_high: float | None = None
+    #: The least and the greatest of the variants' estimates, as in a report, for each figure of
+    #: :data:`LISTED`. Accuracies are by the first grader.
+    figures: Figures = field(default_factory=dict, hash=False)
     engine: str | None = None
     task: str | None = None
     product: str | None = None
@@ -146,23 +146,8 @@ class TrialRow:
     model_bytes: int | None
     quantization: str | None
     bits_per_weight: float | None
-    generated_tokens: int | None
-    prompt_tokens: int | None
-    ttft_ns: int | None
-    p50_ns: int | None
-    p90_ns: int | None
-    p99_ns: int | None
-    mean_ns: int | None
-    load_ns: int | None
-    prompt_eval_ns: int | None
-    tokens_per_second: float | None
-    prompt_tokens_per_second: float | None
-    wall_ns: int | None
-    peak_memory_bytes: int | None
-    start_temperature_mc: int | None
-    highest_temperature_mc: int | None
-    joules: float | None
-    joules_per_token: float | None
+    #: Those of :mod:`labctl.figures.trials`.
+    figures: Figures
     bound: str | None
     parameters: Json
     conditions: Json
@@ -207,6 +192,12 @@ class ProbeRow:
         return {name: value for name, value in asdict(self).items() if name != "folder"}
 
 
+#: Row -> the columns of its figures.
+_FIGURES: Mapping[type[Any], Mapping[str, type]] = {
+    RunRow: {name: int if one.is_whole else float for one in LISTED for name in one.ends},
+    TrialRow: {one.column: int if one.is_whole else float for one in FIGURES},
+}
+RowT = TypeVar("RowT")
 Row: TypeAlias = RunRow | ModelRow | TagRow | TrialRow | ParameterRow | ProbeRow
 #: table -> its row, and the columns that name one row
 TABLES: dict[str, tuple[type[Any], tuple[str, ...]]] = {
@@ -242,7 +233,7 @@ class Entry:
         return all(
             abs(value) < 1 << 63
             for row in (self.run, *self.trials)
-            for value in vars(row).values()
+            for value in in_columns(row).values()
             if isinstance(value, int)
         )
 
@@ -289,18 +280,60 @@ def held_text(text: str) -> str:
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
-def columns(row: type[Any]) -> dict[str, tuple[type, bool]]:
+def columns(row: type[Any]) -> Mapping[str, tuple[type, bool]]:
     """Return name -> (``str``, ``int``, ``float`` or ``dict``; True if optional) of a row's class.
 
     ``dict`` is kept as JSON text.
     """
+    return _COLUMNS[row]
+
+
+def _columns(row: type[Any]) -> dict[str, tuple[type, bool]]:
     hints = get_type_hints(row)
     found: dict[str, tuple[type, bool]] = {}
-    for field in fields(row):
-        hint = hints[field.name]
+    for one in fields(row):
+        hint = hints[one.name]
+        if hint == Figures:
+            found |= {name: (kind, True) for name, kind in _FIGURES[row].items()}
+            continue
         if hint == Json:
-            found[field.name] = (dict, False)
+            found[one.name] = (dict, False)
             continue
         kinds = getattr(hint, "__args__", (hint,))
-        found[field.name] = (kinds[0], type(None) in kinds)
+        found[one.name] = (kinds[0], type(None) in kinds)
     return found
+
+
+_COLUMNS = {row: _columns(row) for row, _ in TABLES.values()}
+
+
+def in_columns(row: object) -> dict[str, Any]:
+    """Return the values of a row by the names of its columns."""
+    values = dict(vars(row))
+    if type(row) in _FIGURES:
+        figures = values.pop("figures")
+        values |= {name: figures.get(name) for name in _FIGURES[type(row)]}
+    return {name: values[name] for name in columns(type(row))}
+
+
+def from_columns(row: type[RowT], values: Iterable[Any]) -> RowT:
+    """Return a row from the values of its columns, in their order."""
+    found = dict(zip(columns(row), values, strict=True))
+    if row in _FIGURES:
+        found["figures"] = {name: found.pop(name) for name in _FIGURES[row]}
+    return row(**found)
+
+
+def _version() -> str:
+    names = [(name, columns(row), key) for name, (row, key) in TABLES.items()]
+    shown = [(one.column, one.unit, one.over and one.over.__name__) for one in FIGURES]
+    digest = hashlib.sha256(repr((names, LOOKED_FOR, shown)).encode())
+    sources = (__file__, str(Path(__file__).with_name("entry.py")), figure.__file__)
+    for source in (*sources, trials.__file__, accuracy.__file__):
+        digest.update(Path(source).read_bytes())
+    return digest.hexdigest()[:16]
+
+
+#: Version of the tables: a digest of their columns, of the declarations of figures, and of the
+#: files that make rows of records. Tables of another one are made again from the run directories.
+VERSION = _version()

@@ -27,8 +27,13 @@ _TYPES: dict[type, TypeEngine[Any]] = {
 }
 
 METADATA = MetaData()
-#: One row with the version of all tables.
-VERSION = Table("index_version", METADATA, Column("version", Integer, nullable=False))
+#: One row with the version of all tables, and that of the labctl that made them.
+MADE = Table(
+    "index_version",
+    METADATA,
+    Column("version", Text, nullable=False),
+    Column("labctl", Text, nullable=False),
+)
 TABLE = {
     name: Table(
         name,

@@ -1,20 +1,21 @@
-"""The model files of this host: fetched ones by SHA-256, derived ones by their inputs."""
+"""The model files of this host: downloads by SHA-256, derived files by their inputs."""
 
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
 from labctl.config.models import DerivedModel
-from labctl.files import cache_dir, cached_sha256
+from labctl.file_hashes import cached_sha256
+from labctl.folders import cache_dir
 from labctl.records.trial import ModelIdentity
 
 
 @dataclass(frozen=True)
 class ModelFile:
-    """A checked model file that can be deployed, or one that is not here yet.
+    """A checked model file that can be deployed, or a file that is not here yet.
 
-    If ``estimated``, the bytes are unknown until it is made: its identity has a SHA-256 that no
-    file has, and facts derived from its base model.
+    ``estimated``: the bytes are unknown until it is made. Its identity then has a SHA-256 that
+    matches no file, and facts derived from its base model.
     """
 
     path: Path
@@ -23,7 +24,7 @@ class ModelFile:
 
 
 def cached(digest: str) -> Path | None:
-    """Return the fetched file with that SHA-256; None if this host has none."""
+    """Return the downloaded file with this SHA-256; None if this host does not have it."""
     for present in (cache_dir() / "models" / digest).glob("[!.]*"):
         if present.is_file() and cached_sha256(present) == digest:
             return present
@@ -40,7 +41,7 @@ class Derivation:
 
     @classmethod
     def of(cls, source: DerivedModel, base_sha256: str, root: Path) -> "Derivation":
-        """Return the derivation that a recipe asks for; ``root`` is the lab's folder.
+        """Return the derivation that a recipe requests; ``root`` is the lab's folder.
 
         Raises ConfigError if the importance matrix is missing.
         """
@@ -60,8 +61,8 @@ class Derivation:
         return cache_dir() / "models" / sha256(made_from.encode()).hexdigest()
 
     def present(self, quantizer_sha256: str) -> Path | None:
-        """Return the file that this llama-quantize made; None if this host has none.
+        """Return the file that this llama-quantize made; None if this host does not have it.
 
-        Only complete files have such names.
+        Incomplete files have other names.
         """
         return next(self.made_by(quantizer_sha256).glob("[!.]*.gguf"), None)

@@ -1,16 +1,18 @@
-"""The lab's ``models.yaml``, written by commands and by hand: existing text is kept."""
+"""The lab's ``models.yaml``, edited by commands and by hand; existing text stays."""
 
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 import yaml
 
-from labctl.checked import NAME_RULE, is_name, unknown
 from labctl.config.models import CATALOGUE_FILE, Catalogue, ModelSource, load_catalogue
 from labctl.config.yaml.document import parse
 from labctl.config.yaml.edit import CHANGED_TEXT, add_entry, change_file, remove_entry
 from labctl.errors import ConfigError
-from labctl.files import locked, state_dir
+from labctl.folders import state_dir
+from labctl.locks import locked
+from labctl.suggestions import unknown
+from labctl.text_types import NAME_RULE, is_name
 
 _HEAD = """\
 # The models of this lab. Recipes name one as `models: {q8: {lab: NAME}}`.
@@ -30,7 +32,7 @@ def parse_entry(name: str, entry: dict[str, object]) -> ModelSource:
 
 
 def add_model(lab_root: Path, name: str, entry: dict[str, object]) -> None:
-    """Add a model below those of the lab's models.yaml; comments and order stay.
+    """Add a model to the lab's models.yaml, after the existing ones; comments and order stay.
 
     Raises ConfigError (bad name, name taken, no such source), HostError.
     """
@@ -49,8 +51,8 @@ def add_model(lab_root: Path, name: str, entry: dict[str, object]) -> None:
 def remove_models(lab_root: Path, names: Collection[str]) -> None:
     """Remove models from the lab's models.yaml; comments and order of all others stay.
 
-    Raises ConfigError (no such model, another one is derived from it, a file that cannot be edited
-    this way), HostError.
+    Raises ConfigError (no such model, another model is derived from it, a file that cannot be
+    edited this way), HostError.
     """
     path = lab_root / CATALOGUE_FILE
     with locked(state_dir() / "locks" / "models-file", timeout=_LOCK_SECONDS):

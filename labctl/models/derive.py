@@ -7,15 +7,17 @@ from pathlib import Path
 
 from labctl.config.models import DerivedModel
 from labctl.errors import ConfigError, HostError, LabctlError, ProgramFailed, tells_full_disk
-from labctl.files import cache_dir, has_inodes, locked, publish, scratch
+from labctl.files import has_inodes, publish, scratch
+from labctl.folders import cache_dir
 from labctl.gguf.inspect import inspect
+from labctl.locks import locked
 from labctl.models.cache import Derivation, ModelFile
 from labctl.models.quantizer import FindQuantizer
 from labctl.process import Completed, run_streaming
 from labctl.progress import Progress
 from labctl.records.trial import ModelIdentity
 
-#: An 8B model behind an emulator takes hours.
+#: An 8B model takes hours with an emulator.
 _QUANTIZE_SECONDS = 12 * 3600.0
 _FULL_PRECISION = ("F32", "F16", "BF16", "F64")
 _TENSOR = re.compile(r"\[ {0,4}(\d{1,5})/ {0,4}(\d{1,5})\]")
@@ -39,7 +41,7 @@ def derive(
 ) -> tuple[Path, str]:
     """Return the derived GGUF file, from the cache or made now, and the SHA-256 of its maker.
 
-    Raises ConfigError (a quantized source where the recipe does not allow it, no llama-quantize),
+    Raises ConfigError (a quantized source that the recipe does not allow, no llama-quantize),
     HostError (disk), ProgramFailed (llama-quantize refuses or makes something else).
     """
     origin = base.identity
@@ -69,7 +71,7 @@ class QuantizedAlready(ConfigError):
 
 
 def refuse_requantizing(key: str, source: DerivedModel, base: ModelIdentity) -> None:
-    """Raise ConfigError when a model may not be made from another."""
+    """Raise ConfigError if a model may not be made from another one."""
     if base.quantization is None:
         raise ConfigError(f"the model {base.key!r} is not GGUF: nothing can be made from it")
     if base.quantization not in _FULL_PRECISION and not source.requantize:
@@ -81,7 +83,7 @@ def refuse_requantizing(key: str, source: DerivedModel, base: ModelIdentity) -> 
 
 
 def derived_name(base: ModelIdentity, source: DerivedModel) -> str:
-    """``SmolLM2-135M.Q8_0.gguf`` of ``SmolLM2-135M.Q4_1.gguf``."""
+    """Return a name such as ``SmolLM2-135M.Q8_0.gguf`` for ``SmolLM2-135M.Q4_1.gguf``."""
     stem = base.file.removesuffix(".gguf")
     stem = stem.removesuffix(base.quantization or "").rstrip(".-_") or stem
     return f"{stem}.{source.quantization}.gguf"

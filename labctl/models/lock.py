@@ -1,10 +1,10 @@
 """``models.lock.yaml``: the bytes of each source of a model, the same for everyone.
 
-The SHA-256 of a source is recorded at its first fetch, and must stay the same: a hub's branch can
-change, a file can be overwritten, another llama-quantize rounds differently. Its key is one line
-that names the source. Keep the file under version control.
+labctl records the SHA-256 of a source at its first fetch; then it must stay the same. A hub's
+branch can change, a file can be overwritten, another llama-quantize rounds differently. The key is
+one line that names the source. Keep the file under version control.
 
-It also gives a model's state on this host without fetching or making anything.
+This module also returns a model's state on this host, without fetching or making anything.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,7 +19,10 @@ from labctl.config.models import HubModel, ModelSource, PypiModel, load_catalogu
 from labctl.config.types import Line, Sha256
 from labctl.config.yaml.document import StrictModel, load
 from labctl.errors import ConfigError
-from labctl.files import host_reads, locked, sha256_file, state_dir, write_named
+from labctl.file_hashes import sha256_file
+from labctl.files import host_reads, write_named
+from labctl.folders import state_dir
+from labctl.locks import locked
 from labctl.models.cache import Derivation, cached
 from labctl.progress import Progress, silent
 
@@ -37,9 +40,9 @@ class LockedModel(StrictModel):
     sha256: Sha256
     """SHA-256 of the GGUF file."""
     size_bytes: int = Field(ge=1)
-    """Its size."""
+    """Size of the GGUF file."""
     commit: Line | None = None
-    """The hub's commit at that time."""
+    """Commit of the hub at that time."""
     quantizer: Sha256 | None = None
     """SHA-256 of the llama-quantize that made it."""
 
@@ -48,13 +51,13 @@ class LockDocument(StrictModel):
     """The whole file."""
 
     models: dict[str, LockedModel] = Field(default_factory=dict)
-    """By reference: ``hf:OWNER/NAME/FILE``, ``file:PATH``, ``derive:…``."""
+    """Files by reference: ``hf:OWNER/NAME/FILE``, ``file:PATH``, ``derive:…``."""
 
 
 class ModelsLock:
     """The lock file of a lab. New entries are written at once; labctl never changes an entry.
 
-    Raises ConfigError when the file is wrong.
+    Raises ConfigError if the file is wrong.
     """
 
     def __init__(self, lab_root: Path):
@@ -78,8 +81,8 @@ class ModelsLock:
     def require(self, key: str, reference: str, found: LockedModel, *, unlock: str) -> None:
         """Raise ConfigError if ``found`` differs from the recorded file; record a new reference.
 
-        ``unlock`` is the command that accepts another file. Raises HostError when the lock file
-        cannot be written.
+        ``unlock``: command that accepts another file. Raises HostError if the lock file cannot be
+        written.
         """
         if reference not in self._entries:
             with self._changing() as entries:
@@ -100,7 +103,7 @@ class ModelsLock:
             )
 
     def drop(self, references: Iterable[str]) -> list[str]:
-        """Remove entries; return those that existed. Raises HostError."""
+        """Remove entries; return the removed ones. Raises HostError."""
         with self._changing() as entries:
             return [r for r in references if entries.pop(r, None) is not None]
 
@@ -128,18 +131,18 @@ _PREFIXES = {site: prefix for prefix, site in HUBS.items()}
 
 
 def hub_reference(source: HubModel) -> str:
-    """``hf:OWNER/NAME/FILE``, with ``@REVISION`` if one is given."""
+    """Return ``hf:OWNER/NAME/FILE``, with ``@REVISION`` if a revision is given."""
     revision = f"@{source.revision}" if source.revision else ""
     return f"{_PREFIXES[source.site]}:{source.repository}/{source.file}{revision}"
 
 
 def pypi_reference(source: PypiModel) -> str:
-    """``pypi:PACKAGE==VERSION/MEMBER``."""
+    """Return ``pypi:PACKAGE==VERSION/MEMBER``."""
     return f"pypi:{source.package}=={source.version}/{source.member}"
 
 
 def reference(source: ModelSource) -> str:
-    """Format a source as one line. The line of a derived model needs its base: see ``derive``."""
+    """Format a source as one line. For a derived model, see ``derive``: its line needs the base."""
     if source.hub is not None:
         return hub_reference(source.hub)
     if source.pypi is not None:
@@ -153,7 +156,7 @@ def reference(source: ModelSource) -> str:
 
 @dataclass(frozen=True)
 class ModelState:
-    """One model. ``path`` is None while it is not here.
+    """State of one model. ``path`` is None if it is not here.
 
     ``reference`` is None while its base or its importance matrix is unknown.
     """
@@ -187,7 +190,7 @@ class ModelState:
             )
 
     def _advice(self, path: Path) -> str:
-        """Return how to get the right bytes; only files that labctl fetched or made may go."""
+        """Return advice to get the right bytes; suggests deleting only files that labctl made."""
         if self.source.file is not None:
             return (
                 "copy the file from its origin again; if you changed it on purpose, accept"
@@ -200,9 +203,7 @@ class ModelState:
 
 
 def state_of(name: str, sources: Mapping[str, ModelSource], lab_root: Path) -> ModelState:
-    """Return the state of a model on this host. Raises ConfigError if a file of the lab is
-    wrong.
-    """
+    """Return the state of a model on this host. Raises ConfigError if a lab file is wrong."""
     return _state(name, sources, lab_root, ModelsLock(lab_root))
 
 

@@ -1,9 +1,9 @@
 """The logits of a model over a text, for the KL divergence of other models from it.
 
 llama-perplexity writes them with ``--kl-divergence-base`` (``perplexity`` in
-``tools/perplexity/perplexity.cpp``): ``_logits_``, three 32-bit numbers (tokens of a chunk, size of
-the vocabulary, chunks), the tokens, and for the second half of each chunk the probabilities in 16
-bits a token. The program does not report a full disk, so the size is checked here.
+``tools/perplexity/perplexity.cpp``): ``_logits_``, three 32-bit numbers (tokens per chunk, size of
+the vocabulary, chunks), the tokens, and for the second half of each chunk the probabilities with 16
+bits per token. The program does not report a full disk, so labctl checks the size.
 """
 
 import json
@@ -13,7 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from labctl.errors import ConfigError, HostError, ProgramFailed
-from labctl.files import cached_sha256, publish, scratch, sha256_file, write_atomic
+from labctl.file_hashes import cached_sha256, sha256_file
+from labctl.files import publish, scratch, write_atomic
 from labctl.models.cache import ModelFile
 from labctl.models.quantizer import Quantizer
 from labctl.process import run_streaming
@@ -28,7 +29,7 @@ _CHUNKS = re.compile(r"calculating perplexity over (\d{1,9}) chunks")
 
 @dataclass(frozen=True)
 class Logits:
-    """A file of logits with its model and text; stored beside it as ``FILE.json``."""
+    """A file of logits with its model and text, which are stored beside it as ``FILE.json``."""
 
     sha256: str
     size_bytes: int
@@ -53,7 +54,7 @@ def write_logits(
 ) -> Logits:
     """Write a model's logits over a text to ``output``, and model and text to ``FILE.json``.
 
-    ``context``: tokens of a chunk; ``chunks`` None is all of the text. Raises ConfigError (a text
+    ``context``: tokens per chunk; ``chunks``: None for the whole text. Raises ConfigError (a text
     that cannot be read or is too short), HostError (disk), ProgramFailed.
     """
     text_sha256 = cached_sha256(text)
@@ -108,7 +109,7 @@ def write_logits(
 
 
 def _checked_header(path: Path, log: str) -> tuple[int, int, int]:
-    """Return tokens of a chunk, chunks and vocabulary. Raises ProgramFailed, HostError."""
+    """Return tokens per chunk, chunks and vocabulary. Raises ProgramFailed, HostError."""
     with path.open("rb") as file:
         head = file.read(_HEADER.size)
     if len(head) < _HEADER.size or head[:8] != b"_logits_":

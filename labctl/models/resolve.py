@@ -4,7 +4,6 @@ import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from labctl.checked import unknown
 from labctl.config.models import DerivedModel, HubModel, ModelSource, load_catalogue
 from labctl.errors import ConfigError
 from labctl.gguf.inspect import identify, identify_file, inspect, is_gguf
@@ -16,6 +15,7 @@ from labctl.models.lock import LockedModel, ModelsLock, hub_reference, reference
 from labctl.models.quantizer import FindQuantizer
 from labctl.progress import Progress, silent
 from labctl.records.trial import ModelIdentity
+from labctl.suggestions import unknown
 
 
 def resolve(
@@ -27,20 +27,20 @@ def resolve(
     progress: Progress = silent,
     gguf_only: bool = True,
 ) -> dict[str, ModelFile]:
-    """Return the files of the models ``keys``, fetched or derived unless they are in the cache.
+    """Return the files of the models ``keys``; fetch or derive files that are not in the cache.
 
     Each must match the lab's models.lock.yaml; new files are recorded there.
 
     Args:
-        sources: all models of the recipe; models to derive from are among them.
+        sources: all models of the recipe, including models to derive from.
         keys: the models to measure.
-        root: the lab's folder, where relative paths begin.
+        root: the lab's folder, where relative paths start.
         find_quantizer: called only if a model must be derived.
         progress: reports every long step.
         gguf_only: refuse files that are not GGUF; otherwise only bases of derived models must be
             GGUF.
 
-    Raises ConfigError (no such file, not GGUF, other bytes than the recipe or the lock says, ...),
+    Raises ConfigError (no such file, not GGUF, other bytes than in the recipe or the lock, ...),
     HostError (network, disk), ProgramFailed (llama-quantize).
     """
     work = _Resolving(root, sources, find_quantizer, progress, gguf_only)
@@ -48,9 +48,9 @@ def resolve(
 
 
 def lab_models(key: str, name: str, root: Path) -> Mapping[str, ModelSource]:
-    """Return the lab's models, with ``key`` for the one called ``name``.
+    """Return the lab's models; the model ``key`` needs the lab's model ``name``.
 
-    Raises ConfigError when there is none of that name.
+    Raises ConfigError if the lab has no model ``name``.
     """
     catalogue = load_catalogue(root).models
     if name not in catalogue:
@@ -135,7 +135,7 @@ class _Resolving:
         return ModelFile(model.path, model.identity.model_copy(update={"key": key}))
 
     def _derived(self, key: str, source: DerivedModel, base: ModelFile) -> tuple[str, Path, str]:
-        """Return its name in the lock, the locked file if it is here, and its maker."""
+        """Return the model's name in the lock, the locked file if it is here, and its maker."""
         derivation = Derivation.of(source, base.identity.sha256, self._root)
         known = self._lock.get(derivation.reference)
         if known and known.quantizer and (present := derivation.present(known.quantizer)):
@@ -148,7 +148,7 @@ class _Resolving:
     def _from_hub(
         self, key: str, source: HubModel, known: LockedModel | None
     ) -> tuple[Path, str | None]:
-        """Return the locked file, or the hub's current one if the lock has none."""
+        """Return the locked file; the hub's current one if the lock has none."""
         name = hub_reference(source)
         if known is not None and source.sha256 not in (None, known.sha256):
             raise ConfigError(
@@ -173,7 +173,7 @@ class _Resolving:
             return identify_file(
                 key, path, progress=lambda done: self._progress(f"hash {path.name}", done, size)
             )
-        # Before the hash: a file that is not a model is reported at once.
+        # Check this before hashing, so that a file that is not a model is reported at once.
         size = inspect(path).size_bytes
         return identify(
             key,

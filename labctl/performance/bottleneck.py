@@ -1,8 +1,8 @@
 """Explain a result: the bound that limits it, and how close the trial came to it.
 
-Each bound needs its time for a token: storage for repeated reads, DRAM for weights and KV cache,
-arithmetic for the weights. The one with the largest share of the measured time is the nearest. It
-is called the bound if that share is large enough; above 100 %, its rate must be wrong.
+Each bound needs its own time per token: storage for repeated reads, DRAM for weights and KV cache,
+arithmetic for the weights. The nearest bound has the largest share of the measured time. It limits
+the result if that share is large enough; above 100 %, its rate must be wrong.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,12 +17,12 @@ from labctl.results.telemetry import LOUD, RECLAIMING, STOLEN
 from labctl.stats.roofline import UNSURE, surely_fits
 from labctl.units import size
 
-#: Nothing is faster than its bound: above this, the bound's rate is too low, not just noisy.
+#: No trial is faster than its bound: above this, the bound's rate is too low, not just noisy.
 _WRONG_FROM = 1.1
-#: A bound whose share is less than this below the largest one explains the time as well: rates of a
-#: probe are not known better.
+#: A bound also explains the time if its share is less than this below the largest share: a probe's
+#: rates are not more precise.
 _AS_MUCH = 0.15
-#: Mention a bound only above this fraction.
+#: Mention a bound only above this share.
 _WORTH_A_WORD = 0.1
 #: Relative difference up to which repeated reads count as reads of all weights.
 _ALL = 0.05
@@ -45,7 +45,7 @@ class Baseline:
 
     @property
     def fits(self) -> bool | None:
-        """True if no weight must be read twice, by the estimate; None without an estimate."""
+        """True if the estimate says that no weight must be read twice; None without an estimate."""
         there = self.available_bytes
         return None if there is None else self.work.need.resident_bytes <= there
 
@@ -58,7 +58,7 @@ class Baseline:
 
 @dataclass(frozen=True)
 class _Bound:
-    """A share of the measured time, with its words in a sentence."""
+    """A bound's share of the measured time, with the words for a sentence."""
 
     kind: Literal["storage", "dram", "compute"]
     share: float
@@ -128,7 +128,7 @@ def explain(
 def nearest_bounds(shares: Mapping[str, float]) -> list[str]:
     """Return the bounds that explain a time, the nearest first; none if no share is large enough.
 
-    Several explain it where their shares differ by less than rates are known.
+    Several bounds explain it if their shares differ by less than the uncertainty of rates.
     """
     ordered = sorted(shares, key=lambda kind: -shares[kind])
     least = max(NEAR, shares[ordered[0]] - _AS_MUCH) if ordered else NEAR
@@ -156,7 +156,7 @@ def _bounds(
     if again and rates.storage:
         speed = again / seconds
         share = speed / rates.storage.value
-        # A guess that the measurement contradicts is dropped; a count stays.
+        # Drop a guess that the measurement contradicts; a counted value stays.
         if read is not None or share <= _WRONG_FROM:
             yield _Bound(
                 "storage",
@@ -191,7 +191,7 @@ def _reads(read: int, weights: int) -> str:
 
 
 def _enough(baseline: Baseline, evidence: TelemetrySummary | None, *, counted: bool) -> str:
-    """Return the memory with which nothing would be read again, in words."""
+    """Return a text with the memory that would avoid repeated reads."""
     there, total = baseline.available_bytes, baseline.facts.memory_total_bytes
     need = baseline.work.need
     text = ""

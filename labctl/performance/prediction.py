@@ -1,7 +1,8 @@
 """Predict the time of a trial from the known rates of the board's hardware.
 
-The rates are those of the board's last probes, else what its target expects. Only boards are
-predicted: an emulator does not follow the target's physics."""
+The rates come from the board's last probes, or else from the target's expectations. Only boards are
+predicted: an emulator does not follow the target's physics.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,9 +25,9 @@ NEAR = 0.7
 
 @dataclass(frozen=True)
 class Rate:
-    """Bytes per second, with its source, for people.
+    """Bytes per second, with its source, for messages.
 
-    ``measured``: on the board itself; otherwise only expected.
+    ``measured``: True if measured on the board itself, False if only expected.
     """
 
     value: float
@@ -35,16 +36,16 @@ class Rate:
 
     @property
     def text(self) -> str:
-        """The rate as a part of a sentence."""
+        """Text with the rate, for a sentence."""
         whose = "this board's" if self.measured else "the expected"
         return f"{whose} {size(self.value)}/s ({self.source})"
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Known rates of a board; None or absent = unknown.
+    """Known rates of a board; None or missing = unknown.
 
-    ``memory`` is by number of threads, None if unknown. ``decode`` and ``prompt`` are the rates at
+    ``memory``: by number of threads (None: unknown number). ``decode`` and ``prompt``: rates at
     which the arithmetic of a token processes weights, by quantization and number of threads.
     """
 
@@ -56,8 +57,8 @@ class Rates:
     def dram(self, threads: int | None = None) -> Rate | None:
         """Return the highest read rate of ``threads`` threads (None: any number).
 
-        More threads can read at least as fast as fewer. Between two measured numbers of threads the
-        higher rate is used: a bound may be too high, not too low.
+        More threads can read at least as fast as fewer. Between two measured numbers of threads,
+        the higher rate is used: a bound may be too high, but not too low.
         """
         counts = [count for count in self.memory if count is not None]
         if threads is None or not counts:
@@ -74,12 +75,12 @@ def board_rates(lab_root: Path, board: str, target: Target) -> Rates | None:
 
 
 def rates_of(probes: Sequence[BoardProbe], expectations: Expectations | None) -> Rates | None:
-    """Return each rate from the newest probe that has it, else the expected one.
+    """Return each rate from the newest probe that has it, otherwise the expected one.
 
-    ``probes`` are newest first. None when nothing is known. Weights are read by page faults on a
-    mapping, so that rate is the storage's rate if it was measured and proven to be uncached. A
-    program that decodes nearly as fast as DRAM says nothing about arithmetic, nor does one that had
-    to share the CPUs.
+    ``probes``: newest first. None if nothing is known. Weights are read by page faults on a
+    mapping; the rate of that is the storage's rate, if it was measured and proven to be uncached.
+    Two programs say nothing about arithmetic: one that decodes nearly as fast as DRAM, and one that
+    had to share the CPUs.
     """
     promised = _expected(expectations.storage_read_bytes_per_s if expectations else None)
     expected = _expected(expectations.dram_read_bytes_per_s if expectations else None)
@@ -137,7 +138,7 @@ def _bound_by(dram: Rate, bytes_per_second: float) -> bool:
 def _keep(
     rates: dict[tuple[str, int | None], Rate], key: tuple[str, int | None], rate: Rate
 ) -> None:
-    """Keep the faster of several models of one quantization."""
+    """Keep the fastest of several models with the same quantization."""
     if key not in rates or rates[key].value < rate.value:
         rates[key] = rate
 
@@ -183,20 +184,18 @@ class ModelWorkload:
 
     @property
     def prompt_bytes(self) -> int:
-        """Bytes of weights that a batch of the prompt needs: each token chooses its own experts."""
+        """Bytes of weights for a batch of the prompt: each token chooses its own experts."""
         experts, used = self.model.experts, self.model.experts_per_token
         if not experts or not used or experts == used or self.model.reused_bytes is None:
             return self.bytes_per_token
         idle = max(
             0, self.model.reused_bytes - self.bytes_per_token
-        )  # share of experts that one token leaves out
+        )  # share of experts that a single token does not use
         others = min(self.batch, self.prompt_tokens) - 1
         return self.bytes_per_token + round(idle * experts_read(experts, used, others))
 
     def kv_bytes(self, positions: float) -> int:
-        """Return the bytes of cache that a token after ``positions`` positions reads; 0 if
-        unknown.
-        """
+        """Return the cache bytes that a token after ``positions`` positions reads; 0 if unknown."""
         return round((self.need.kv_bytes_per_position or 0) * positions)
 
     def bytes_at(self, positions: float) -> int:
@@ -211,7 +210,7 @@ class ModelWorkload:
 def predictions(
     workloads: Mapping[str, ModelWorkload], facts: BoardFacts, rates: Rates | None
 ) -> dict[str, Prediction]:
-    """Return the prediction for each variant, by slug; variants without one are left out."""
+    """Return the prediction for each variant, by slug; leave out variants without a prediction."""
     memory = facts.memory_available_bytes or facts.memory_total_bytes
     if facts.execution is not Execution.BOARD or rates is None or not memory:
         return {}
@@ -243,16 +242,16 @@ def _prediction(work: ModelWorkload, memory: int, rates: Rates) -> Prediction | 
 
 
 def tells_reading(prediction: Prediction, work: ModelWorkload, rates: Rates | None) -> bool:
-    """Return True if a prediction covers the time to read a text, not only its bytes.
+    """Return True if a prediction includes the time to read a text, not only its bytes.
 
-    A batch moves the weights once for all of its tokens, far below the bound of DRAM.
+    A batch reads the weights once for all of its tokens, far below the bound of DRAM.
     """
     key = (work.model.quantization or "", work.threads)
     return prediction.bound == "storage" or (rates is not None and key in rates.prompt)
 
 
 def source_of(prediction: Prediction, work: ModelWorkload, rates: Rates) -> str:
-    """Source of the rate that a prediction uses."""
+    """Return the source of the rate that a prediction uses."""
     rate = {
         "storage": rates.storage,
         "dram": rates.dram(work.threads),

@@ -1,1 +1,1 @@
-"""Records of labctl: versioned models of facts, trials and runs, and migration of older ones."""
+"""Records of labctl: versioned models of facts, trials and runs."""

@@ -14,7 +14,7 @@ class Execution(StrEnum):
     BOARD = "board"
     EMULATED = "emulated"
     NATIVE_HOST = "native-host"
-    #: An imported file does not say it.
+    #: An imported file does not name the machine.
     UNKNOWN = "unknown"
 
 
@@ -53,7 +53,7 @@ class BoardFacts(Record):
 
     @property
     def cores(self) -> int:
-        """Number of CPUs that a job may use; those online if the board does not report it."""
+        """Number of CPUs that a job may use; the CPUs online if the board does not report it."""
         if self.cpus_allowed is not None:
             return len(cpu_numbers(self.cpus_allowed))
         return sum(cpu.count for cpu in self.cpus)

@@ -6,9 +6,10 @@ from labctl.records.base import Record
 
 
 class EnergyRecord(Record):
-    """Energy of the whole board, gross: what it draws when idle is in it.
+    """Gross energy of the whole board: its consumption when idle is included.
 
-    Without ``joules``, ``absent`` says why; the readings are in ``power.jsonl`` beside the record.
+    If ``joules`` is None, ``absent`` has the reason. The readings are in ``power.jsonl`` beside the
+    record.
     """
 
     source: str = Field(description="the meter: its program, or its address")

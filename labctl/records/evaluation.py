@@ -42,7 +42,7 @@ class QuestionRecord(FileRecord):
 
 
 class PromptRecord(Record):
-    """One way to put a question."""
+    """One form of a question."""
 
     name: str = Field(description="its key in the recipe")
     layout: str = Field(
@@ -62,10 +62,10 @@ class PromptRecord(Record):
 
 
 class EndpointRecord(Record):
-    """A server that answered."""
+    """A server that answered questions."""
 
     name: str = Field(description="its key in the recipe")
-    api: str = Field(description="openai-chat, openai-completions, tgi, llama-server")
+    api: str = Field(description="openai-chat, openai-completions, llama-server")
     address: str | None = Field(
         None, description="without a login; None: labctl started it, on a port of the moment"
     )
@@ -92,7 +92,7 @@ class EndpointRecord(Record):
 
 
 class SamplingRecord(Record):
-    """Choice of each token. Temperature 0 takes the likeliest one."""
+    """Choice of each token. Temperature 0 takes the likeliest token."""
 
     temperature: float
     top_p: float | None = None
@@ -147,7 +147,7 @@ class EvaluationRecord(NumberedRecord, FileRecord):
 
 
 class GenerationRecord(FileRecord):
-    """A line of ``generations.jsonl``: one answer, as it came."""
+    """A line of ``generations.jsonl``: one answer as received."""
 
     question: str = Field(description="id in the data set")
     variant: str = Field(description="MODEL/PROMPT")

@@ -1,7 +1,7 @@
-"""Typed events of a run, written while it is in progress, a line each in ``events.jsonl``.
+"""Typed events of a run, written while it is in progress: one line each in ``events.jsonl``.
 
-They are for readers only. A resume needs only plan, journal and records; without events a run is
-the same.
+Only readers use them. A resume needs only plan, journal and records; a run does not depend on
+events.
 """
 
 import time
@@ -11,11 +11,11 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter
 
-from labctl.records.base import FileRecord, Moment, Record, migrated, now
+from labctl.records.base import FileRecord, Moment, Record, now, read_document
 from labctl.records.board import Execution
 from labctl.records.trial import Failure
 
-#: Maximum length of texts; records have them whole.
+#: Maximum length of texts; records have the full texts.
 MAX_TEXT = 2000
 
 
@@ -25,7 +25,7 @@ def _text(value: Any) -> Any:
 
 
 def _short(failure: Failure) -> Failure:
-    """Do the same with the texts of a failure."""
+    """Truncate the texts of a failure in the same way."""
     texts = ("kind", "message", "hint", "details")
     return failure.model_copy(update={name: _text(getattr(failure, name)) for name in texts})
 
@@ -46,7 +46,7 @@ class Event(FileRecord):
 
 
 class Contact(Event):
-    """The board answered, and fits. The first event of each controller."""
+    """The board answered, and matches the recipe. The first event of each controller."""
 
     event: Literal["contact"] = "contact"
     run: Text
@@ -80,7 +80,7 @@ class Deploy(_Moving):
 
 
 class Trial(Event):
-    """A trial starts, is interrupted and retried, or has ended."""
+    """A trial starts, is interrupted and retried, or ends."""
 
     event: Literal["trial"] = "trial"
     number: int = Field(description="position in the run, from 1")
@@ -118,7 +118,7 @@ class Progress(Event):
 
 
 class Evaluation(Event):
-    """An evaluation asks its first question. The first event of each controller of one."""
+    """An evaluation asks its first question. The first event of each of its controllers."""
 
     event: Literal["evaluation"] = "evaluation"
     run: Text
@@ -150,7 +150,7 @@ class Answers(Event):
 
 
 class Loss(Event):
-    """The link to the board is lost and retried; a job on the board continues."""
+    """The link to the board is lost and retried; the job on the board continues."""
 
     event: Literal["loss"] = "loss"
     text: Text
@@ -164,7 +164,7 @@ class Note(Event):
 
 
 class End(Event):
-    """The controller leaves the run. Without one it is alive, or died."""
+    """The controller leaves the run. Without this event, it is running or died."""
 
     event: Literal["end"] = "end"
     state: RunState
@@ -181,10 +181,10 @@ AnyEvent: TypeAlias = (
 
 @cache
 def _any_event() -> TypeAdapter[AnyEvent]:
-    """Build the validator when the first event is read."""
+    """Return the validator; built when the first event is read."""
     return TypeAdapter(Annotated[AnyEvent, Field(discriminator="event")])
 
 
 def read_event(line: bytes, source: Path) -> AnyEvent:
     """Return the event of a line. Raises NewerRecord, and ValueError if it is not an event."""
-    return _any_event().validate_python(migrated(Event, line, source))
+    return _any_event().validate_python(read_document(line, source), extra="ignore")

@@ -16,14 +16,14 @@ class Stage(StrEnum):
 
     SCREEN = "screen"
     CONFIRM = "confirm"
-    #: The last good once more, on a board on which head fails.
+    #: The last good source once more, on a board where head fails.
     CHECK = "check"
     BISECT = "bisect"
-    #: The comparison that names a commit.
+    #: The comparison that identifies a commit.
     PROVE = "prove"
     #: A run of head whose own gates alone are judged.
     GATE = "gate"
-    #: Both sides are the same program: what differs is chance.
+    #: Both sides are the same program: differences are chance.
     SAME = "same"
 
 
@@ -35,7 +35,7 @@ class NightVerdict(StrEnum):
     FAILS = "fails"
     DOES_NOT_BUILD = "does not build"
     SUSPECTED = "suspected"
-    #: The board's runs have a rhythm or drift.
+    #: The board's speed drifts, or changes in a rhythm.
     NOT_JUDGED = "not judged"
     NOT_MONITORED = "not monitored"
     NOT_MEASURED = "not measured"
@@ -43,7 +43,7 @@ class NightVerdict(StrEnum):
 
 
 class AcceptedChange(Record):
-    """A slowdown that people accepted: nights judge head beside it while the last good is equal."""
+    """An accepted slowdown: head is judged against it while the last good is the same."""
 
     ratio: float = Field(description="time of head over that of the last good")
     source: str = Field(description="of head when it was accepted")
@@ -101,19 +101,20 @@ class NightRecord(FileRecord):
 
     @property
     def has_recipes(self) -> bool:
-        """True if it has the recipes of its rows; older nights have none."""
+        """True if it contains the recipes of its rows; older nights do not."""
         return all(row.recipe in self.recipes for row in self.rows)
 
 
 class NightEntry(FileRecord):
     """A line of ``night.jsonl``: each step is recorded before it is acted on.
 
-    ``built``, ``unbuilt``: a side of a build exists, or cannot; a side is ``good``, ``head`` or a
-    commit. ``queued``: a run gets a job, which is put into the queue next. ``running``: the board
-    has answered, and a run of a row begins, with its id. ``measured``, ``failed``: its end; after
-    ``failed`` both runs of its pair begin again. ``moved``: the row goes to another board.
-    ``confirming``: the screening is over, and ``count`` variants continue. ``gave-up``: the row or
-    the bisection cannot continue. ``searched``: the end of the search for a build's commit.
+    ``built``, ``unbuilt``: a side of a build exists, or cannot be built; a side is ``good``,
+    ``head`` or a commit. ``queued``: a run gets a job, which enters the queue next. ``running``:
+    the board has answered, and a run of a row begins, with its id. ``measured``, ``failed``: the
+    run ended; after ``failed`` both runs of its pair are repeated. ``moved``: the row moves to
+    another board. ``confirming``: the screening is over, and ``count`` variants continue.
+    ``gave-up``: the row or the bisection cannot continue. ``searched``: the search for a build's
+    commit ended.
     """
 
     event: Literal[
@@ -189,9 +190,9 @@ class NightFinding(Record):
 class CommitSearch(Record):
     """Search for the commit of a confirmed slowdown.
 
-    ``named``: ``first`` is the first slow commit. ``range``: it is one of the candidates. ``none``:
-    head is not slower any more. ``unknown``: nothing could be searched. It is not ``complete``
-    where the time ran out, or the board failed.
+    ``named``: ``first`` is the first slow commit. ``range``: the first slow commit is one of the
+    candidates. ``none``: head is not slower any more. ``unknown``: nothing could be searched.
+    ``complete`` is False if the time ran out, or the board failed.
     """
 
     build: str
@@ -210,9 +211,9 @@ class CommitSearch(Record):
 
 
 class SamePrograms(Record):
-    """Pairs of equal programs of the last nights: what they differ by is chance.
+    """Pairs of equal programs of the last nights: their differences are chance.
 
-    ``ratio``: time of one side over the other's, a geometric mean, with its 99 % interval;
+    ``ratio``: time of one side over time of the other, geometric mean, with its 99 % interval.
     ``beyond``: pairs that differ by the slowdown to find, or more.
     """
 

@@ -1,7 +1,7 @@
 """Measured rates of a board: the probe that bounds and predictions use.
 
-Rates are whole bytes per second. Missing measurements are not in the lists; ``notes`` give the
-reasons.
+Rates are whole numbers of bytes per second. Missing measurements are not in the lists; ``notes``
+give the reasons.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ ReadPattern = Literal["sequential", "random", "mapping"]
 
 
 class MemoryRate(Record):
-    """DRAM read by a number of threads at once, each its own part of the buffer; the best pass."""
+    """DRAM rate of the best pass; each of the threads reads its own part of the buffer."""
 
     threads: int
     bytes_per_second: int
@@ -50,11 +50,11 @@ class StorageRate(Record):
 
 
 class ComputeRate(Record):
-    """llama-bench on a small model that stays in memory: what the arithmetic allows, at its best.
+    """llama-bench on a small model that stays in memory: the upper limit of the arithmetic.
 
-    Reading a token's bytes of another model of this quantization takes at least the time at
-    ``bytes_per_second``. Only used bytes count: not idle experts, nor a table of which one row is
-    read.
+    For another model of this quantization, a token takes at least the time to read its bytes at
+    ``bytes_per_second``. Only used bytes count: not idle experts, and not a table of which only one
+    row is read.
     """
 
     quantization: str
@@ -69,13 +69,13 @@ class ComputeRate(Record):
 
     @property
     def bytes_per_second(self) -> int | None:
-        """Bytes of weights that decoding reads in a second."""
+        """Bytes of weights that decoding reads per second."""
         rate = self.eval_tokens_per_second
         return None if rate is None else round(rate * self.bytes_per_token)
 
     @property
     def prompt_bytes_per_second(self) -> int | None:
-        """The same for a prompt, whose tokens share each read: only the arithmetic."""
+        """Bytes per second for a prompt. Its tokens share each read: only arithmetic limits it."""
         rate = self.prompt_tokens_per_second
         return None if rate is None else round(rate * self.bytes_per_token)
 
@@ -91,7 +91,7 @@ class CpuClock(Record):
 
 
 class Slowdown(Record):
-    """A rate that is lower than in earlier probes, by more than their scatter."""
+    """A rate that is lower than in earlier probes by more than their scatter."""
 
     what: str = Field(description="`memory read, 4 threads`")
     before: int = Field(description="bytes per second, the median of the last probes")
@@ -141,9 +141,7 @@ class BoardProbe(FileRecord):
         return self.facts.execution
 
     def memory_bytes_per_second(self, threads: int | None = None) -> int | None:
-        """Return the DRAM rate with ``threads`` threads (None: the best); None if it was not
-        measured.
-        """
+        """Return the DRAM rate with ``threads`` threads (None: the best), or None."""
         rates = [
             rate.bytes_per_second
             for rate in self.memory
@@ -152,9 +150,9 @@ class BoardProbe(FileRecord):
         return max(rates, default=None)
 
     def storage_bytes_per_second(self, pattern: ReadPattern = "mapping") -> int | None:
-        """Return the best rate of a pattern that provably came from storage; None if there is none.
+        """Return the best rate of a pattern that was proven to come from storage, or None.
 
-        A model that does not fit in memory is bound by ``mapping``.
+        ``mapping`` bounds a model that does not fit in memory.
         """
         rates = [
             rate.bytes_per_second

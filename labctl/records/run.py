@@ -25,7 +25,7 @@ class ArtifactIdentity(Record):
 
 
 class NightPart(Record):
-    """Place of a run in a night of ``labctl nightly``."""
+    """Role of a run in a night of ``labctl nightly``."""
 
     #: The side under test.
     HEAD: ClassVar[str] = "head"
@@ -76,7 +76,7 @@ class RunRecord(NumberedRecord, FileRecord):
 
 
 class GateRecord(Record):
-    """One gate of the recipe, judged. ``passed`` None = it could not or must not be judged."""
+    """Judgement of one gate of the recipe. ``passed`` None = it could not or must not be judged."""
 
     variant: str
     metric: str
@@ -95,7 +95,7 @@ class GateRecord(Record):
 
 
 class RunEnd(FileRecord):
-    """``end.json``: the end of a run; missing = it is in progress, or its controller died."""
+    """``end.json``: the end of a run; missing = the run is in progress, or its controller died."""
 
     state: Literal["finished", "failed", "interrupted"]
     failure: Failure | None = Field(None, description="reason for an early end of the run")
@@ -110,14 +110,14 @@ class RunEnd(FileRecord):
 
 
 class Annotations(FileRecord):
-    """``annotations.json``: tags and note of people on a run, at any time after it began."""
+    """``annotations.json``: tags and note that people give a run at any time after its start."""
 
     tags: tuple[str, ...] = Field((), description="in the order in which they were given")
     note: str | None = None
 
 
 class Origin(FileRecord):
-    """``origin.json``: the file that an imported run comes from; a run of this lab has none."""
+    """``origin.json``: the source file of an imported run; runs of this lab do not have it."""
 
     kind: str = Field(description="format of the file: `bundle`, `llama-bench`")
     file: str = Field(description="base name of the file")
@@ -172,8 +172,8 @@ class JournalEntry(FileRecord):
     """A line of ``journal.jsonl``: each step is recorded before it is taken.
 
     ``lease``: the board was taken. ``resumed``: another controller continues the run, on ``board``.
-    ``started``: a job is about to be started in ``directory`` on the board. ``cut``: that attempt
-    will never have a result; ``failure`` has the reason.
+    ``started``: a job is about to be started in ``directory`` on the board. ``cut``: this attempt
+    was interrupted and never gets a result; ``failure`` has the reason.
     """
 
     event: Literal["lease", "resumed", "started", "cut"]

@@ -1,6 +1,6 @@
 """One load test of a server: its requests, their answers, and their times.
 
-Times of a request are ns of the client's monotonic clock since the beginning of its stage.
+Times of a request are in ns since the beginning of its stage, by the client's monotonic clock.
 """
 
 from typing import Literal
@@ -82,9 +82,9 @@ CountersGap = Literal["another-process", "rounded", "slow", "look-failed", "max-
 
 
 class ServerCounters(Record):
-    """The server's own counters (``/metrics``) of one stage, warm-up included, for all its clients.
+    """The server's own counters (``/metrics``) in one stage, for all its clients, with warm-up.
 
-    None: the server does not say it, or ``gap`` is the reason.
+    None: not reported by the server, or missing for the reason in ``gap``.
     """
 
     gap: CountersGap | None = Field(
@@ -119,7 +119,7 @@ class ServerCounters(Record):
 
 
 class StageRecord(FileRecord):
-    """A line of ``stages.jsonl``: one load, from its first request to its last answer."""
+    """A line of ``stages.jsonl``: one load from its first request to its last answer."""
 
     number: int = Field(description="from 1, in the order in which they ran")
     name: str = Field(description="`concurrency 4`, `rate 0.5`")
@@ -148,7 +148,7 @@ class StageRecord(FileRecord):
 
 
 class RequestRecord(FileRecord):
-    """A line of ``requests.jsonl``: one request of a stage, with the client's own stamps."""
+    """A line of ``requests.jsonl``: one request of a stage, with the client's own time stamps."""
 
     stage: int
     number: int = Field(description="from 1, in the order in which they were to be sent")

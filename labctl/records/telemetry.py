@@ -1,7 +1,7 @@
-"""Samples of a job and its board, and of the state around it. ``None`` = not known.
+"""Samples of a job, its board and their state. ``None`` = not known.
 
-The fields, as the agent writes them, are explained in ``toolchains/agent/telemetry.h``. Counters
-(times, faults, bytes read) only ever grow: their differences are what counts.
+``toolchains/agent/telemetry.h`` explains the fields as the agent writes them. Counters (times,
+faults, bytes read) only grow: use their differences.
 """
 
 from collections.abc import Mapping
@@ -86,22 +86,22 @@ class TelemetrySample(Record):
 
     @property
     def hottest_mc(self) -> int | None:
-        """The temperature of the hottest zone; None if no zone reports one."""
+        """The temperature of the hottest zone; None if no zone reports a temperature."""
         return max(self.temperatures_mc.values(), default=None)
 
     @property
     def untrusted(self) -> str:
-        """Name the zones that are not trusted, with their values, in one line; empty: none."""
+        """Name the zones that are not trusted, with their values, in one line; else empty."""
         return named_zones(self.untrusted_zones)
 
 
 def named_zones(zones: Mapping[str, str]) -> str:
-    """Name thermal zones with what is said of each, in one line."""
+    """Name thermal zones, each with its text, in one line."""
     return "; ".join(f"{zone}: {text}" for zone, text in zones.items())
 
 
 class ClockState(Record):
-    """CPUs that are clocked together: how they were set when the job began, and how they ran."""
+    """CPUs that are clocked together: setting at the job's begin, and clock while it ran."""
 
     cpus: str = Field(description="as kernels list them, `0-3`")
     governor: str | None = None
@@ -113,7 +113,7 @@ class ClockState(Record):
 
 
 class CoolingState(Record):
-    """A cooling device that counts its states; 0 does nothing."""
+    """A cooling device that counts its states; state 0 does not cool."""
 
     device: str
     time_in_state_ms: Mapping[str, int] = Field(
@@ -122,7 +122,7 @@ class CoolingState(Record):
 
 
 class ResidentFile(Record):
-    """Part of a file that was in memory, in the page cache, before the job began."""
+    """Part of a file that was in memory (page cache) before the job began."""
 
     file_bytes: int = Field(gt=0)
     resident_bytes: int = Field(ge=0)
@@ -134,7 +134,7 @@ class ResidentFile(Record):
 
 
 class BoardState(Record):
-    """The measured state of the board; its classes decide if records are comparable."""
+    """The measured state of the board. Records are comparable only if its classes agree."""
 
     cpufreq: tuple[ClockState, ...] = ()
     cooling: tuple[CoolingState, ...] = ()

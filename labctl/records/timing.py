@@ -1,4 +1,4 @@
-"""The timing of one trial. All durations are ns; ``None`` = not reported, never a default."""
+"""Times of one trial. All durations are in ns; ``None`` = not reported, never a default."""
 
 from collections.abc import Sequence
 from statistics import median
@@ -16,9 +16,9 @@ StopReason = Literal["limit", "end-of-generation", "context-full", "unknown"]
 class SpanCheck(Record):
     """Comparison of two independent clocks.
 
-    The timeline's span from first to last token must agree with the program's own
-    ``total - prompt eval``: it was within 0.987-0.998 in every run tried, native and emulated,
-    except in runs of a few fast tokens, where it lies between that and the decode time.
+    The timeline's span from first to last token must agree with the program's own ``total - prompt
+    eval``: the ratio was 0.987-0.998 in every run tried, native and emulated. In runs of a few fast
+    tokens the span lies between this time and the decode time.
     """
 
     timeline_ns: int
@@ -31,10 +31,9 @@ class SpanCheck(Record):
 
 
 class ClockCheck(Record):
-    """The stamps that a program gives its tokens, beside the agent's of the same tokens.
+    """Time stamps of a program beside the agent's time stamps of the same tokens.
 
-    A gap by the agent's clock is that of the program and the lateness of its end less that of its
-    begin.
+    A gap by the agent's clock is the program's gap + lateness of its end - lateness of its begin.
     """
 
     program_ns: tuple[int, ...] = Field(
@@ -47,7 +46,7 @@ class ClockCheck(Record):
 
 
 class BenchTest(Record):
-    """One test of a benchmark, repeated in one process that had loaded the model before."""
+    """One test of a benchmark, repeated in one process that had already loaded the model."""
 
     name: str = Field(description="pp512: a prompt of 512 tokens; tg128@d512: 128 tokens after 512")
     prompt_tokens: int
@@ -61,7 +60,7 @@ class BenchTest(Record):
     def of(
         cls, *, prompt_tokens: int, generated_tokens: int, depth: int, samples_ns: Sequence[int]
     ) -> Self:
-        """Return the record of the repetitions of a test; at least one, each above 0."""
+        """Return the record of a test from its repetitions; at least one, each above 0."""
         parts = [f"pp{prompt_tokens}"] if prompt_tokens else []
         parts += [f"tg{generated_tokens}"] if generated_tokens else []
         middle = median(samples_ns)
@@ -87,9 +86,9 @@ class Measure(Record):
 
 
 class TimingRecord(Record):
-    """Times of the parts of one generation; of a benchmark, the medians of its tests."""
+    """Times of the parts of one generation; for a benchmark, the medians of its tests."""
 
-    # what the program says of itself
+    # reported by the program
     load_ns: int | None = Field(
         None,
         description="as the program reports it: until the first pass over the weights ended. That"
@@ -124,7 +123,7 @@ class TimingRecord(Record):
         " agent's stamps show none",
     )
 
-    # what the board's clock saw
+    # measured by the board's clock
     generated_tokens: int | None = None
     counted_by: Literal["program", "recipe"] | None = Field(
         None, description="source of the count: the program's output, or a parameter of the recipe"

@@ -23,7 +23,7 @@ class TensorMix(Record):
 
 
 class ModelIdentity(Record):
-    """A model file; for one that is not GGUF only the bytes are known."""
+    """A model file; if it is not GGUF, only its bytes are known."""
 
     key: str = Field(description="name of the model in the recipe")
     file: str = Field(description="base name of the file")
@@ -78,7 +78,7 @@ class TrialState(StrEnum):
 
 
 class Failure(Record):
-    """Reason why a trial has no result, or a bad one."""
+    """Reason why a trial has no result, or a bad result."""
 
     kind: str = Field(description="the error's class name")
     blame: Blame
@@ -88,7 +88,7 @@ class Failure(Record):
 
     @classmethod
     def of(cls, error: Exception) -> "Failure":
-        """Return the record of an error; an unforeseen one is a bug, and no result."""
+        """Return the record of an error. An unforeseen error is a bug in labctl."""
         if not isinstance(error, LabctlError):
             return cls(
                 kind=type(error).__name__, blame=Blame.INFRA, message=f"bug in labctl: {error}"
@@ -103,7 +103,7 @@ class Failure(Record):
 
 
 class JobStatus(Record):
-    """The agent's ``status.json``: how the program ended on the board, and what it used."""
+    """The agent's ``status.json``: end and resource usage of the program on the board."""
 
     outcome: str = Field(
         description="exited, signaled, timeout, output-limit, spawn-failed, stale-epoch, stopped,"
@@ -131,8 +131,7 @@ class JobStatus(Record):
     )
     longest_stamp_pause_ns: int | None = Field(
         None,
-        description="the longest of these before a piece of standard output; None: no output, or"
-        " an older agent",
+        description="the longest of these before a piece of standard output; None: no output",
     )
     stamp_scheduler: Literal["fifo", "other"] | None = Field(
         None,
@@ -172,12 +171,12 @@ class JobStatus(Record):
         return self.outcome == "exited" and self.exit_status == 0
 
 
-#: Words in the detail of a check that applies, but could not be judged; the reason follows.
+#: Words in the detail of a check that applies but could not be judged; the reason follows.
 NOT_JUDGED = "not judged: "
 
 
 class Check(Record):
-    """A check of a trial. ``ok`` None = it does not apply here, or it is not judged."""
+    """A check of a trial. ``ok`` None = it does not apply here, or was not judged."""
 
     name: str
     ok: bool | None
@@ -185,12 +184,12 @@ class Check(Record):
 
     @property
     def is_open(self) -> bool:
-        """True if the check applies, but could not be judged; its detail says why."""
+        """True if the check applies but could not be judged; its detail has the reason."""
         return self.ok is None and NOT_JUDGED in self.detail
 
 
 class ConditionRecord(Record):
-    """One condition of the recipe for the board's state. ``ok`` None = not available there."""
+    """One condition of the recipe for the board's state. ``ok`` None = not available here."""
 
     name: str
     wanted: str
@@ -249,7 +248,7 @@ class TelemetrySummary(Record):
 
 
 class Workload(Record):
-    """Meaning of the engine's parameters; None = it has no such parameter."""
+    """Meaning of the engine's parameters. None = the engine has no such parameter."""
 
     threads: int | None = None
     tokens: int | None = Field(None, description="tokens to generate")
@@ -269,7 +268,7 @@ class TrialLimit(Record):
 class TrialPrediction(Record):
     """Prediction of a trial, made before any transfer.
 
-    A lower bound if the model fits in memory; else close to the expected time.
+    A lower bound if the model fits in memory; otherwise close to the expected time.
     """
 
     token_ns: int

@@ -3,7 +3,7 @@
 Details: phases, benchmark tests, energy and more. Reasons: why the numbers are as they are, and
 which to trust."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
@@ -18,17 +18,13 @@ from labctl.records.trial import NOT_JUDGED, TrialRecord
 from labctl.results.comparability import cache_class
 from labctl.results.repeats import outliers, ratio_verdict, trend_verdict, verdict
 from labctl.results.summary import (
-    EnergySummary,
-    MeasureSummary,
-    TestSummary,
-    VariantSummary,
     good_trials,
     summarise,
     wanted_precision,
 )
 from labctl.results.telemetry import RECLAIMING
 from labctl.stats.describe import median
-from labctl.units import counted, digits, duration, size
+from labctl.units import duration
 
 
 def reasons(run: RunRecord, trials: Sequence[TrialRecord]) -> list[str]:
@@ -251,92 +247,3 @@ def shortened(names: Sequence[str], width: int) -> list[str]:
         name if len(name) <= width else f"{name[: width - len(marks[name])]}{marks[name]}"
         for name in names
     ]
-
-
-_SHOWN: dict[str, Callable[[float], str]] = {"ns": duration, "bytes": size}
-
-
-def detail_tables(
-    rows: Sequence[VariantSummary], *, wide: bool
-) -> Iterator[tuple[Sequence[str], list[tuple[str, ...]]]]:
-    """Return tables of benchmarks' tests and other measures, which are results too.
-
-    Each has headings and rows; those without rows are left out. ``wide`` adds phases, the spread
-    of tokens inside a trial, and energy.
-    """
-    tests = [(row.variant, *_test_cells(test)) for row in rows for test in row.tests]
-    measures = [(row.variant, *_cells(measure)) for row in rows for measure in row.measures]
-    tables: list[tuple[Sequence[str], list[tuple[str, ...]]]] = [(_TESTS, tests)]
-    tables.append((_MEASURES, measures))
-    if wide:
-        energies = [
-            (row.variant, *_energy_cells(row.energy))
-            for row in rows
-            if row.energy is not None and row.energy.trials
-        ]
-        inside = [
-            (row.variant, *_inside_cells(row)) for row in rows if row.token_p50_ns is not None
-        ]
-        phases = [(row.variant, *cells) for row in rows if (cells := _phase_cells(row))]
-        tables = [(_PHASES, phases), (_INSIDE, inside), *tables, (_ENERGY, energies)]
-    return ((headings, table) for headings, table in tables if table)
-
-
-_PHASES = (
-    "model",
-    ">load",
-    ">prompt eval",
-    ">eval",
-    ">end to end",
-    ">peak memory",
-    ">storage read/token",
-)
-#: The spread of single tokens inside a trial, which no interval over trials contains.
-_INSIDE = ("model", "tokens inside", ">p10", ">p50", ">p90")
-_TESTS = ("model", "test", ">repetitions", ">time", ">p10-p90", ">tokens/s")
-_MEASURES = ("model", "measure", ">trials", ">median", ">p10-p90", ">±")
-_ENERGY = ("model", "energy of", ">a trial", ">per token", ">mean power", ">peak")
-
-
-def _phase_cells(row: VariantSummary) -> tuple[str, ...]:
-    """Return the cells of the phases; none if nothing of them is known."""
-    times = (row.load_ns, row.prompt_eval_ns, row.eval_ns, row.end_to_end_ns)
-    sizes = (row.peak_memory_bytes, row.read_bytes_per_token)
-    if all(value is None for value in (*times, *sizes)):
-        return ()
-    return (*map(duration, times), *map(size, sizes))
-
-
-def _inside_cells(row: VariantSummary) -> tuple[str, ...]:
-    times = (row.token_p10_ns, row.token_p50_ns, row.token_p90_ns)
-    return (counted(row.trials_ok, "trial"), *map(duration, times))
-
-
-def _test_cells(test: TestSummary) -> tuple[str, ...]:
-    spread = f"{duration(test.p10_ns)} - {duration(test.p90_ns)}"
-    rate = digits(test.tokens_per_second)
-    return (test.name, str(test.repetitions), duration(test.p50_ns), spread, rate)
-
-
-def _energy_cells(energy: EnergySummary) -> tuple[str, ...]:
-    def shown(value: float | None, unit: str) -> str:
-        return "-" if value is None else f"{digits(value)} {unit}"
-
-    return (
-        counted(energy.trials, "trial"),
-        shown(energy.joules, "J"),
-        shown(energy.joules_per_token, "J"),
-        shown(energy.mean_watts, "W"),
-        shown(energy.peak_watts, "W"),
-    )
-
-
-def _cells(measure: MeasureSummary) -> tuple[str, ...]:
-    def shown(value: float) -> str:
-        if measure.unit in _SHOWN:
-            return _SHOWN[measure.unit](value)
-        return f"{value:.6g}" + ("" if measure.unit == "1" else f" {measure.unit}")
-
-    spread = f"{shown(measure.p10)} - {shown(measure.p90)}" if measure.values > 1 else "-"
-    error = "-" if measure.error is None else shown(measure.error)
-    return (measure.name, str(measure.values), shown(measure.p50), spread, error)

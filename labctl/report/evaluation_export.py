@@ -11,7 +11,7 @@ from labctl.errors import ConfigError
 from labctl.evaluation.accuracy import AccuracyTable
 from labctl.evaluation.datasets.kept import KeptQuestions, kept_questions
 from labctl.evaluation.directory import EvaluationDirectory
-from labctl.evaluation.recipe import recipe_of
+from labctl.evaluation.recipe import EvaluationRecipe
 from labctl.evaluation.results import table_of
 from labctl.exchange.lm_eval_export import (
     GradedTexts,
@@ -53,7 +53,7 @@ def read_evaluation(run: RunDirectory) -> ReadEvaluation:
 
 def samples_of(one: ReadEvaluation) -> list[TaskSamples]:
     """Return its samples in the form of lm-evaluation-harness. Raises ConfigError."""
-    prompts = recipe_of(one.record).prompts
+    prompts = EvaluationRecipe.of_run(one.record).prompts
     if missing := {name for name in one.table.variants if name.partition("/")[2] not in prompts}:
         raise ConfigError(f"the recipe of {one.record.id} has no prompt of {sorted(missing)[0]}")
     return task_samples(one.record, one.kept, prompts, one.generations, one.table)

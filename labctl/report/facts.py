@@ -8,6 +8,7 @@ from pathlib import Path
 from pydantic import BaseModel, JsonValue
 
 from labctl.errors import ConfigError
+from labctl.figures.trials import FIGURES
 from labctl.records.evaluation import EvaluationRecord
 from labctl.records.run import Annotations, Origin, RunEnd, RunRecord
 from labctl.records.serving import ServingRecord
@@ -99,8 +100,9 @@ def run_facts(directory: RunDirectory) -> list[Fact]:
         facts += [Fact("verdict", row.run.verdict, f"{counted} and end.json")]
         for name in ("trials_recorded", "trials_ok", "trials_failed", "trials_skipped"):
             facts.append(Fact(name, getattr(row.run, name), counted))
-        for name in ("token_low_ns", "token_high_ns", "ttft_low_ns", "ttft_high_ns"):
-            facts.append(Fact(name, getattr(row.run, name), f"{counted}: variants' estimates"))
+        estimates = f"{counted}: variants' estimates"
+        for name in (end for one in FIGURES if one.listed for end in one.ends):
+            facts.append(Fact(name, row.run.figures[name], estimates))
     files = [path for path in directory.path.rglob("*") if path.is_file()]
     total = sum(path.stat().st_size for path in files)
     return [*facts, Fact("size_bytes", total, f"{len(files)} files of the run directory")]

@@ -7,7 +7,6 @@ import csv
 import io
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
@@ -17,15 +16,16 @@ from labctl.records.run import GateRecord, RunRecord
 from labctl.records.trial import TrialRecord
 from labctl.report.ci.cases import run_suite
 from labctl.report.ci.texts import CI_FORMATS, ci_text
-from labctl.report.details import detail_tables
 from labctl.report.markdown import cell, table
+from labctl.report.page.language import Language
 from labctl.report.references import COLUMNS, HEADLINE, ReferenceRow
+from labctl.report.result_tables import Results, result_tables
+from labctl.report.table import plain_cells
 from labctl.report.tables import (
     headline,
     print_experiment,
     print_timing_table,
     remarks,
-    timing_cells,
 )
 from labctl.report.trial_export import csv_cell
 from labctl.results.summary import ESTIMATE, VariantSummary, summarise, wanted_precision
@@ -46,10 +46,7 @@ def run_document(
     return {
         "directory": str(directory.resolve()),
         "run": run.model_dump(mode="json"),
-        "rows": [
-            {"estimate": ESTIMATE, **asdict(row), "model": row.model.model_dump(mode="json")}
-            for row in summarise(trials, run.variants, wanted_precision(run))
-        ],
+        "rows": [row.document() for row in summarise(trials, run.variants, wanted_precision(run))],
         **({"references": [row.document() for row in references]} if references else {}),
         "trials": [trial.model_dump(mode="json") for trial in trials],
     }
@@ -129,22 +126,14 @@ def _flat(run: RunRecord, row: VariantSummary) -> dict[str, object]:
         "trials_failed": row.trials_failed,
         "trials_skipped": row.trials_skipped,
         "trials_timed": row.trials_timed,
-        "generated_tokens": row.generated_tokens,
-        "ttft_ns": row.ttft_ns,
         "estimate": ESTIMATE,
-        "token_ns": row.token_ns,
+        **row.figures,
         "token_median_ns": row.token_median_ns,
         "token_low_ns": between and round(between.low),
         "token_high_ns": between and round(between.high),
-        "tokens_per_second": row.tokens_per_second,
         "ratio": row.ratio,
         "ratio_low": ratio and ratio.low,
         "ratio_high": ratio and ratio.high,
-        "load_ns": row.load_ns,
-        "prompt_eval_ns": row.prompt_eval_ns,
-        "eval_ns": row.eval_ns,
-        "end_to_end_ns": row.end_to_end_ns,
-        "peak_memory_bytes": row.peak_memory_bytes,
         "checks_failed": " ".join(row.checks_failed),
         "failures": "; ".join(row.failures),
         "skip_reason": row.skip_reason or "",
@@ -162,9 +151,8 @@ def _markdown(
     yield ""
     if warning:
         yield from (f"**{cell(warning)}**", "")
-    rows = summarise(trials, run.variants, wanted_precision(run))
-    for headings, cells in [timing_cells(run, trials), *detail_tables(rows, wide=True)]:
-        yield from table(headings, cells)
+    for one in result_tables([Results(run, trials)], (), Language("en")):
+        yield from table(*plain_cells(one))
     if references:
         yield from (f"**{cell(HEADLINE)}**", "")
         yield from table(COLUMNS, [row.cells for row in references])

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from labctl.checked import unknown
 from labctl.config.lab import find_lab_root
 from labctl.config.references import Reference, known_references
 from labctl.errors import ConfigError
 from labctl.records.evaluation import EvaluationRecord
 from labctl.records.run import RunRecord
+from labctl.suggestions import unknown
 from labctl.units import digits, duration
 
 #: Stands for all references that are known.

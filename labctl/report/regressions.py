@@ -4,10 +4,10 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
-from labctl.compare.figures import Figure
 from labctl.compare.regressions import Change, ChangeStatus, Judged, is_long_enough
 from labctl.compare.series import NIGHT_ESTIMATE, Night, Series, Unmeasured
 from labctl.compare.words import percent, ratio_words
+from labctl.figures.trials import TrialFigure
 from labctl.records.board import Execution
 from labctl.stats.describe import median
 from labctl.stats.steps import FALSE_EACH_MORNING, FALSE_ONCE, LEAST_SERIES
@@ -51,11 +51,11 @@ def _series_lines(series: Series, changes: Sequence[Change]) -> Iterator[str]:
     if not changes:
         found = "no step" if is_long_enough(series) else f"too short: {LEAST_SERIES} are needed"
         level = shown(series.figure, median(series.values))
-        yield f"{series.name}{emulated}: {nights}, {level} {series.figure.label}, {found}"
+        yield f"{series.name}{emulated}: {nights}, {level} {series.figure.short}, {found}"
         yield f"  {sparkline(series.values)}"
         return
     first, last = series.nights[0].started[:10], series.nights[-1].started[:10]
-    yield f"{series.name}{emulated}: {nights}, {first} to {last}, {series.figure.label}"
+    yield f"{series.name}{emulated}: {nights}, {first} to {last}, {series.figure.short}"
     yield from plot(series, [change.step.index for change in changes])
     for change in changes:
         yield from _change_lines(change)
@@ -132,7 +132,7 @@ def false_steps() -> str:
     )
 
 
-def shown(figure: Figure, value: float) -> str:
+def shown(figure: TrialFigure, value: float) -> str:
     """Return a value of a figure with its unit."""
     return f"{digits(value)} tokens/s" if figure.more_is_faster else duration(value)
 
@@ -158,7 +158,7 @@ def regressions_document(
                 "target": series.target,
                 "model": series.model,
                 "execution": series.execution,
-                "figure": series.figure.name,
+                "figure": series.figure.gate,
                 "nights": [_night(night) for night in series.nights],
                 "measured_again": [_night(night) for night in series.again],
                 "runs_without_result": list(series.lost),

@@ -10,8 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from labctl.errors import printable_line
-from labctl.evaluation.serving.figures import OF_A_STAGE
-from labctl.evaluation.serving.metrics import Distribution, StageMetrics
+from labctl.evaluation.serving.figures import BY_GATE, OF_A_LOAD
 from labctl.evaluation.serving.results import (
     LoadTestResults,
     StageResult,
@@ -20,10 +19,13 @@ from labctl.evaluation.serving.results import (
 )
 from labctl.records.board import Execution
 from labctl.records.run import GateRecord, RunEnd
-from labctl.records.serving import LatencyLimits, StageRecord
+from labctl.records.serving import LatencyLimits
 from labctl.report.details import plain, print_lines, print_table
+from labctl.report.load_tables import load_tables
+from labctl.report.page.language import Language
+from labctl.report.table import plain_cells
 from labctl.report.trial_export import csv_cell
-from labctl.units import digits, duration
+from labctl.units import duration
 
 _LEGEND = {
     "closed": "Closed loop (streams): each waits for its answer; times begin at the sending.",
@@ -67,11 +69,10 @@ def print_load_test(
     print_lines(console, [f"[bold]{plain(record.recipe)}[/] {plain(headline(results))}"])
     if record.endpoint.execution is Execution.EMULATED:
         print_lines(console, ["[bold red]EMULATED: does not show the speed of a board[/]"])
-    headings, rows = cells(results, wide=wide)
-    print_table(console, headings, rows, shorten=False)
-    if wide:
-        console.print()
-        print_table(console, *length_cells(results), shorten=False)
+    for table in load_tables(results, Language("en")):
+        if wide or not table.roomy:
+            print_table(console, *plain_cells(table, brief=not wide), shorten=False)
+            console.print(end="\n" if wide and not table.roomy else "")
     if results.knee is not None:
         print_lines(console, [f"[bold]knee: {knee_sentence(results.knee)}[/]"])
     for gate in gates:
@@ -119,96 +120,18 @@ def _limits(limits: LatencyLimits) -> str:
     return ", ".join(f"{name} <= {duration(value)}" for name, value in given if value is not None)
 
 
-def load_name(stage: StageRecord) -> str:
-    """``4 streams``, ``0.5/s``: a load as tables have it."""
-    if stage.rate is not None:
-        return f"{digits(stage.rate)}/s"
-    return f"{stage.concurrency} stream{'s' if stage.concurrency != 1 else ''}"
-
-
-def cells(
-    results: LoadTestResults, *, wide: bool = False
-) -> tuple[list[str], list[tuple[str, ...]]]:
-    """Return the table as texts: headings (``>``: to the right), and a row for each load."""
-    times = ("ttft", "tpot", "itl", "latency") if wide else ("ttft", "tpot")
-    percents = ("p50", "p90", "p99") if wide else ("p50", "p99")
-    limited = results.record.limits != LatencyLimits()
-    is_open = any(one.stage.rate is not None for one in results.stages)
-    headings = ["load", *([">offered"] if is_open else []), ">answers", ">req/s", ">tokens/s"]
-    headings += [">total/s"] if wide else []
-    headings += [">good/s"] if limited else []
-    for name in times:
-        label = name if name == "latency" else name.upper()
-        headings += [f">{label} {percents[0]}", *(f">{percent}" for percent in percents[1:])]
-    headings += [">late p99"] if wide else []
-    rows = []
-    for one in results.stages:
-        found = one.metrics
-        rate = None if found is None else found.offered_per_second
-        row = [load_name(one.stage), *(["-" if rate is None else digits(rate)] if is_open else [])]
-        row += [answers_text(one), *_rates(found, wide=wide, limited=limited)]
-        for name in times:
-            sample = None if found is None else getattr(found, f"{name}_ns")
-            row += [time_text(sample, percent) for percent in percents]
-        row += [time_text(found.lateness_ns if found else None, "p99")] if wide else []
-        rows.append(tuple(row))
-    return headings, rows
-
-
-def answers_text(one: StageResult) -> str:
-    """Return the answers of a load, of its requests."""
-    found = one.metrics
-    return "-" if found is None else f"{found.completed}/{found.requests + one.stage.unfinished}"
-
-
-def _rates(found: StageMetrics | None, *, wide: bool, limited: bool) -> list[str]:
-    if found is None:
-        values: list[float | None] = [None] * 4
-    else:
-        values = [
-            found.requests_per_second,
-            found.output_tokens_per_second,
-            found.total_tokens_per_second,
-            found.goodput,
-        ]
-    shown = ["-" if value is None else digits(value) for value in values]
-    return [*shown[:2], *(shown[2:3] if wide else []), *(shown[3:] if limited else [])]
-
-
-def time_text(sample: Distribution | None, percent: str) -> str:
-    """Return a percentile; ``*``: the sample is too small for an upper limit of p99."""
-    if sample is None:
-        return "-"
-    mark = "*" if percent == "p99" and sample.p99_high is None else ""
-    return f"{duration(getattr(sample, percent))}{mark}"
-
-
-def length_cells(results: LoadTestResults) -> tuple[list[str], list[tuple[str, ...]]]:
-    """Return the lengths that were asked for and got, in tokens, as a table."""
-    rows = []
-    kinds = ("asked_prompt_tokens", "prompt_tokens", "asked_output_tokens", "output_tokens")
-    for one in results.stages:
-        for kind in kinds:
-            sample: Distribution | None = getattr(one.metrics, kind, None)
-            if sample is not None:
-                values = (sample.low, sample.p50, sample.mean, sample.p90, sample.high)
-                label = kind.replace("_", " ")
-                rows.append((load_name(one.stage), label, *(f"{value:.5g}" for value in values)))
-    return ["load", "lengths", ">min", ">p50", ">mean", ">p90", ">max"], rows
-
-
 def load_test_csv(results: LoadTestResults) -> str:
     """Return a line for each load, times in ms."""
     out = io.StringIO()
     writer = csv.writer(out)
     facts = ("name", "loop", "concurrency", "rate", "arrivals", "stop", "unfinished", "warm_up")
     counts = ("requests", "completed", "failed", "good")
-    writer.writerow(["run", *facts, *counts, *OF_A_STAGE, "client_late", *_server_names()])
+    writer.writerow(["run", *facts, *counts, *BY_GATE, "client_late", *_server_names()])
     for one in results.stages:
         found = one.metrics
         row: list[Any] = [results.record.id, *(getattr(one.stage, name) for name in facts)]
         row += [None if found is None else getattr(found, name) for name in counts]
-        row += [None if found is None else figure(found) for figure in OF_A_STAGE.values()]
+        row += [found and figure.in_gates(figure.value(found)) for figure in OF_A_LOAD]
         row += [one.is_client_late, *_server_values(one)]
         writer.writerow([csv_cell(value) for value in row])
     return out.getvalue()

@@ -10,13 +10,15 @@ from labctl.errors import printable_line
 from labctl.records.board import Execution
 from labctl.records.run import GateRecord, RunRecord
 from labctl.records.timing import TimingRecord
-from labctl.records.trial import NOT_JUDGED, ModelIdentity, TrialRecord
-from labctl.report.details import detail_tables, plain, print_lines, print_table, reasons
+from labctl.records.trial import TrialRecord
+from labctl.report.details import plain, print_lines, print_table, reasons
+from labctl.report.page.language import Language
 from labctl.report.references import COLUMNS, HEADLINE, ReferenceRow
+from labctl.report.result_tables import Results, result_tables
+from labctl.report.table import plain_cells
 from labctl.results.repeats import vague
 from labctl.results.summary import (
     ESTIMATE,
-    LEVEL,
     VariantSummary,
     good_trials,
     summarise,
@@ -24,7 +26,7 @@ from labctl.results.summary import (
 )
 from labctl.results.timing_checks import single_gaps
 from labctl.stats.describe import median
-from labctl.units import confidence, digits, duration, plus_minus, ranges, size
+from labctl.units import duration, ranges
 
 _NOT_A_BOARD = {
     Execution.EMULATED: "EMULATED ({emulator}): does not show the speed of a board",
@@ -47,18 +49,19 @@ def print_timing_table(
 
     It fits in 80 columns; ``wide`` adds columns, and tables of the details.
     """
-    rows = summarise(trials, run.variants, wanted_precision(run))
     print_lines(console, [_headline(run)])
-    headings, lines = timing_cells(run, trials, wide=wide)
-    print_table(console, headings, lines, shorten=not wide)
-    for names, details in detail_tables(rows, wide=wide):
-        console.print()
-        print_table(console, names, details, shorten=not wide)
+    results = Results(run, trials)
+    first, *details = result_tables([results], (), Language("en"))
+    print_table(console, *plain_cells(first, brief=not wide), shorten=not wide)
+    for one in details:
+        if wide or not one.roomy:
+            print_lines(console, ["", f"[dim]{one.caption}[/]"])
+            print_table(console, *plain_cells(one), shorten=not wide)
     if references:
         print_references(console, references, wide=wide)
     found = remarks(run, trials, gates)
     print_lines(console, [f"[{one.style}]{one.lead}[/]{plain(one.text)}" for one in found])
-    legend = _LEGEND if wide else f"{_LEGEND} {_SHORT_LEGEND.format(level=_level(run))}"
+    legend = _LEGEND if wide else f"{_LEGEND} {_SHORT_LEGEND.format(level=results.level)}"
     print_lines(console, [f"[dim]{legend}[/]"])
 
 
@@ -77,16 +80,6 @@ def print_references(
     print_lines(
         console, [plain(f"{row.name}: {row.cells[2]}; {row.cells[6]}") for row in references]
     )
-
-
-def timing_cells(
-    run: RunRecord, trials: Sequence[TrialRecord], *, wide: bool = True
-) -> tuple[list[str], list[tuple[str, ...]]]:
-    """Return the table of a run as texts: headings (``>``: to the right), a row a variant."""
-    rows = summarise(trials, run.variants, wanted_precision(run))
-    columns, cells = (_WIDE, _wide_cells) if wide else (_NARROW, _cells)
-    headings = [name.format(level=_level(run)) for name in columns]
-    return headings, [(row.variant, *cells(row, is_first=row is rows[0])) for row in rows]
 
 
 class Remark(NamedTuple):
@@ -111,11 +104,6 @@ def headline(run: RunRecord) -> tuple[str, str]:
     mark = _NOT_A_BOARD.get(run.facts.execution, "")
     where = f"on {run.board} ({run.target})" if run.board else "from a file"
     return where, mark.format(emulator=run.facts.emulator or "emulator")
-
-
-def _level(run: RunRecord) -> str:
-    precision = wanted_precision(run)
-    return f"{confidence(precision.level if precision else LEVEL)}%"
 
 
 def _moves(trials: Sequence[TrialRecord]) -> Iterator[Remark]:
@@ -169,103 +157,12 @@ def _headline(run: RunRecord) -> str:
     return f"{head}\n[bold red]{plain(warning)}[/]" if warning else head
 
 
-#: In 80 columns; ``>``: to the right.
-_NARROW = ("model", ">trials", ">TTFT", ">per token ± {level}", ">tokens/s", ">ratio", "checks")
-_WIDE = (
-    "model",
-    "quantization",
-    ">size",
-    ">trials",
-    ">tokens",
-    ">TTFT",
-    ">per token",
-    ">{level} interval",
-    ">median",
-    ">tokens/s",
-    ">ratio",
-    "checks",
-)
 _LEGEND = (
     "TTFT: process start to first token, load included; per token: geometric mean over the trials"
     " of each one's mean; ratio: to the first row, geometric mean over rounds; ~: without an"
     " interval."
 )
 _SHORT_LEGEND = "±: the wider side of the {level} interval. More: --wide."
-
-
-def _cells(row: VariantSummary, *, is_first: bool) -> tuple[str, ...]:
-    """Return the cells beside the name, as in 80 columns."""
-    known, token = row.token_interval, duration(row.token_ns)
-    if known and known.is_vague:
-        token = f"{token} ± -"
-    elif known and row.token_ns:
-        token = f"{token} {plus_minus(row.token_ns, known.low, known.high)}"
-    ratio = _ratio_value(row, is_first=is_first)
-    checks = _checks(row)
-    if row.trials_ok and (row.checks_failed or row.checks_open):
-        checks = "FAILED" if row.checks_failed else "partly" if row.checked else "none"
-    return (_trials(row), duration(row.ttft_ns), token, _rate(row), ratio, checks)
-
-
-def _wide_cells(row: VariantSummary, *, is_first: bool) -> tuple[str, ...]:
-    """Return the cells beside the name, all of them."""
-    known = row.token_interval
-    return (
-        _weights(row.model),
-        size(row.model.size_bytes),
-        _trials(row),
-        "-" if row.generated_tokens is None else str(row.generated_tokens),
-        duration(row.ttft_ns),
-        duration(row.token_ns),
-        f"{duration(known.low)} - {duration(known.high)}" if known and not known.is_vague else "-",
-        duration(row.token_median_ns),
-        _rate(row),
-        _ratio(row, is_first=is_first),
-        _checks(row),
-    )
-
-
-def _trials(row: VariantSummary) -> str:
-    return f"{row.trials_ok}/{row.trials_ok + row.trials_failed + row.trials_skipped}"
-
-
-def _rate(row: VariantSummary) -> str:
-    return "-" if row.tokens_per_second is None else digits(row.tokens_per_second)
-
-
-def _ratio_value(row: VariantSummary, *, is_first: bool) -> str:
-    if row.ratio is None:
-        return "-"
-    if is_first:
-        return f"{row.ratio:.2f}"
-    known = row.ratio_interval is not None and not row.ratio_interval.is_vague
-    return f"{'' if known else '~'}{digits(row.ratio)}"
-
-
-def _ratio(row: VariantSummary, *, is_first: bool) -> str:
-    value, found = _ratio_value(row, is_first=is_first), row.ratio_interval
-    return (
-        f"{value} ({digits(found.low)}-{digits(found.high)})"
-        if found and not found.is_vague
-        else value
-    )
-
-
-def _weights(model: ModelIdentity) -> str:
-    if model.quantization is None or model.bits_per_weight is None:
-        return "-"
-    requantized = f" (from {model.requantized_from})" if model.requantized_from else ""
-    return f"{model.quantization}{requantized}, {digits(model.bits_per_weight)} bits/weight"
-
-
-def _checks(row: VariantSummary) -> str:
-    if not row.trials_ok:
-        return "no result"
-    if row.checks_failed:
-        return "FAILED: " + ", ".join(row.checks_failed)
-    if not row.checks_open:
-        return "ok" if row.checked else "none"
-    return f"{'ok; ' if row.checked else ''}{NOT_JUDGED}{', '.join(row.checks_open)}"
 
 
 def _gate(gate: GateRecord) -> Remark:

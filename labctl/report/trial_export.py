@@ -4,10 +4,9 @@ import csv
 import io
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
 
 from labctl.index.index import IndexedTrial
-from labctl.index.rows import TrialRow
+from labctl.index.rows import TrialRow, columns, in_columns
 
 #: Facts of the run that a trial's row has too.
 OF_RUN = (
@@ -55,14 +54,14 @@ def trials_csv(trials: Sequence[IndexedTrial]) -> str:
 
 
 def _plain_columns() -> list[str]:
-    own = [field.name for field in fields(TrialRow) if field.name not in NESTED]
+    own = [name for name in columns(TrialRow) if name not in NESTED]
     return [*own, *OF_RUN, "tags"]
 
 
 def trial_document(one: IndexedTrial) -> dict[str, object]:
     """Return a trial with facts of its run; parameters, conditions, comparability are mappings."""
     of_run = {name: getattr(one.run, name) for name in OF_RUN}
-    trial = asdict(one.trial)
+    trial = in_columns(one.trial)
     nested = {name: dict(trial.pop(name)) for name in NESTED}
     return {**trial, **of_run, "tags": list(one.tags), **nested}
 

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from labctl.errors import ConfigError
+from labctl.figures.trials import FIGURES
 from labctl.index.index import IndexedTrial
 from labctl.index.rows import RunRow, TrialRow, columns, parameter_text
 from labctl.report.trial_export import NESTED, OF_RUN, trial_document
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 
 _MOMENTS = ("started", "finished")
 _MOST = (1 << 63) - 1
-#: End of a name -> the unit that it stands for, for readers of the schema.
-_UNITS = {"_ns": "ns", "_bytes": "bytes", "_mc": "0.001 degC", "_per_second": "1/s"}
+#: Units that readers of the schema know by another name.
+_UNITS = {"mC": "0.001 degC"}
 
 
 def trials_parquet(trials: Sequence[IndexedTrial]) -> bytes:
@@ -58,9 +59,11 @@ def _schema(documents: Sequence[Mapping[str, Any]]) -> "pyarrow.Schema":
     }
     own = {name: kind for name, (kind, _) in columns(TrialRow).items() if name not in NESTED}
     of_run = {name: kind for name, (kind, _) in columns(RunRow).items() if name in OF_RUN}
+    units = {"model_bytes": "bytes"}
+    units |= {one.column: _UNITS.get(one.unit, one.unit) for one in FIGURES}
     fields = []
     for name, kind in {**own, **of_run}.items():
-        unit = next((unit for end, unit in _UNITS.items() if name.endswith(end)), None)
+        unit = units.get(name)
         moment = pyarrow.timestamp("us", tz="UTC")
         metadata = {"unit": unit} if unit else None
         fields.append(

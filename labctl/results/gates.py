@@ -2,50 +2,34 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from labctl.checked import did_you_mean, listed
 from labctl.config.recipe import Gate, Recipe
 from labctl.config.recipe_parts import Scalar
+from labctl.figures.trials import FIGURES, TrialFigure
 from labctl.records.board import Execution
 from labctl.records.run import GateRecord, RunRecord
 from labctl.records.trial import TrialRecord
 from labctl.results.summary import ESTIMATE, VariantSummary
+from labctl.suggestions import did_you_mean, listed
 from labctl.units import digits
 
 
-def _milliseconds(ns: float | None) -> float | None:
-    return None if ns is None else ns / 1e6
+def _of_summary(figure: TrialFigure) -> Callable[[VariantSummary], float | None]:
+    return lambda summary: figure.in_gates(summary.figures[figure.name])
 
 
 #: Metrics of gates, by their names in recipes. Durations in ms.
 METRICS: Mapping[str, Callable[[VariantSummary], float | None]] = {
-    "tokens_per_second": lambda summary: summary.tokens_per_second,
-    "prefill_tokens_per_second": lambda summary: summary.prefill_tokens_per_second,
-    "tpot_ms": lambda summary: _milliseconds(summary.token_ns),
-    "ttft_ms": lambda summary: _milliseconds(summary.ttft_ns),
-    "tpot_p10_ms": lambda summary: _milliseconds(summary.token_p10_ns),
-    "tpot_p50_ms": lambda summary: _milliseconds(summary.token_p50_ns),
-    "tpot_p90_ms": lambda summary: _milliseconds(summary.token_p90_ns),
+    **{figure.gate: _of_summary(figure) for figure in FIGURES if figure.may_gate},
     "ratio": lambda summary: summary.ratio,
-    "joules_per_token": lambda summary: (
-        None if summary.energy is None else summary.energy.joules_per_token
-    ),
-    "mean_watts": lambda summary: None if summary.energy is None else summary.energy.mean_watts,
 }
+#: Those that can be compared with another run: only speed, with a known better side.
+COMPARED = tuple(figure.gate for figure in FIGURES if figure.is_compared)
 
 
 #: Engine parameters of a run's variants, by their names.
 Parameters = Mapping[str, Mapping[str, Scalar]]
 #: Judges a run's gates against other runs: from its record, its trials, its parameters.
 CompareGates = Callable[[RunRecord, Sequence[TrialRecord], Parameters], tuple[GateRecord, ...]]
-#: Metrics that can be compared with another run: only speed, with a known better side.
-COMPARED = (
-    "tpot_ms",
-    "tokens_per_second",
-    "ttft_ms",
-    "prefill_tokens_per_second",
-    "tpot_p50_ms",
-    "tpot_p90_ms",
-)
 
 
 def metric_problems(recipe: Recipe) -> Iterable[tuple[tuple[str | int, ...], str]]:

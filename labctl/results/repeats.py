@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from labctl.config.recipe import Precision
+from labctl.figures.trials import token_time
 from labctl.records.trial import TelemetrySummary, TrialRecord
 from labctl.results.gates import METRICS
 from labctl.results.summary import (
@@ -15,7 +16,6 @@ from labctl.results.summary import (
     estimate_of,
     good_trials,
     summarise,
-    token_time,
 )
 from labctl.stats.describe import find_trend, mad, median
 from labctl.stats.intervals import STOPPING_COST, Interval

@@ -4,13 +4,14 @@ An estimate is the geometric mean over the good trials, one figure a trial: the 
 interval, and what `labctl compare` compares. The interval comes from the trials alone: the tokens
 of one trial share its process, its memory and its heat, and are not independent measurements."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 
 from labctl.config.recipe import Precision
+from labctl.figures.trials import FIGURES, TOKEN, has_energy, token_time
 from labctl.records.run import RunRecord
 from labctl.records.timing import TimingRecord
-from labctl.records.trial import JobStatus, ModelIdentity, TrialRecord, TrialState
+from labctl.records.trial import ModelIdentity, TrialRecord, TrialState
 from labctl.stats.describe import geometric_mean, median, percentile
 from labctl.stats.intervals import Interval, geometric_interval
 from labctl.stats.log_ratio import Repeat, within_run
@@ -55,14 +56,6 @@ def wanted_precision(run: RunRecord) -> Precision | None:
 def good_trials(trials: Iterable[TrialRecord]) -> list[TrialRecord]:
     """Those that count: neither warm-ups nor failures."""
     return [trial for trial in trials if trial.state is TrialState.OK and trial.repeat > 0]
-
-
-def token_time(trial: TrialRecord) -> int | None:
-    """Return a trial's mean time of a token in ns, the reciprocal of its tokens per second.
-
-    The median of its single tokens is another figure, and does not stand in for it.
-    """
-    return None if trial.timing is None else trial.timing.mean_ns
 
 
 def estimate_of(values: Sequence[float], until: Precision | None = None) -> Estimate | None:
@@ -141,16 +134,13 @@ class MeasureSummary:
 
 @dataclass(frozen=True)
 class EnergySummary:
-    """Energy of the good trials that have a meter reading: estimates, and the greatest peak.
+    """Readings of the meter, among the good trials.
 
-    ``absent``: how many have none, or one that is not above 0; ``reason`` why the first of them.
+    ``trials``: how many have energy above 0. ``absent``: how many have none, or one that is not
+    above 0; ``reason`` why the first of them.
     """
 
     trials: int
-    joules: float | None
-    joules_per_token: float | None
-    mean_watts: float | None
-    peak_watts: float | None
     absent: int
     reason: str | None
 
@@ -159,18 +149,12 @@ class EnergySummary:
 class VariantSummary:
     """One variant. Durations in ns; ``None`` = nothing was measured.
 
-    Estimates are geometric means over its good trials: ``ttft_ns``, ``token_ns`` (of each trial's
-    mean time of a token; ``tokens_per_second`` is the reciprocal), ``token_p10_ns`` to
-    ``token_p90_ns`` (of each trial's percentiles of single tokens) and
-    ``prefill_tokens_per_second`` (the rate at which the prompt was read). ``token_interval`` is the
-    interval of ``token_ns``, None for fewer than two trials; ``token_median_ns`` is the median of
-    the same values. ``ratio`` is the token time over that of the first variant in the rounds that
-    have both, None if the first variant has no token time; ``ratio_interval`` is None for fewer
-    than two such rounds, where ``ratio`` is the ratio of the estimates. The rest are medians over
-    the trials: ``load_ns``, ``prompt_eval_ns`` and ``eval_ns`` as the program reports them,
-    ``end_to_end_ns`` from its start to its end, ``read_bytes_per_token`` what a token made storage
-    read. ``peak_memory_bytes`` is the greatest resident set of any trial, pages of the model's file
-    included.
+    ``figures`` are those of :mod:`labctl.figures.trials` over its good trials, by their names.
+    ``token_interval`` is the interval of the time of a token, None for fewer than two trials;
+    ``token_median_ns`` is the median of the same values. ``ratio`` is the token time over that of
+    the first variant in the rounds that have both, None if the first variant has no token time;
+    ``ratio_interval`` is None for fewer than two such rounds, where ``ratio`` is the ratio of the
+    estimates.
     """
 
     variant: str
@@ -180,22 +164,9 @@ class VariantSummary:
     trials_skipped: int
     #: Good trials that have a token time; the estimate is over these.
     trials_timed: int
-    generated_tokens: int | None
-    load_ns: int | None
-    prompt_eval_ns: int | None
-    eval_ns: int | None
-    end_to_end_ns: int | None
-    peak_memory_bytes: int | None
-    read_bytes_per_token: int | None
-    ttft_ns: int | None
-    token_ns: int | None
+    figures: Mapping[str, float | None] = field(hash=False)
     token_median_ns: int | None
     token_interval: Interval | None
-    token_p10_ns: int | None
-    token_p50_ns: int | None
-    token_p90_ns: int | None
-    tokens_per_second: float | None
-    prefill_tokens_per_second: float | None
     ratio: float | None
     ratio_interval: Interval | None
     tests: tuple[TestSummary, ...]
@@ -210,6 +181,18 @@ class VariantSummary:
     failures: tuple[str, ...]
     #: Reason why the first skipped trial was not run.
     skip_reason: str | None
+
+    @property
+    def token_ns(self) -> float | None:
+        """Estimate of the time of a token."""
+        return self.figures[TOKEN.name]
+
+    def document(self) -> dict[str, object]:
+        """Return it for JSON, each figure by its name."""
+        found: dict[str, object] = {"estimate": ESTIMATE}
+        for name, value in asdict(self).items():
+            found |= value if name == "figures" else {name: value}
+        return {**found, "model": self.model.model_dump(mode="json")}
 
 
 def summarise(
@@ -229,17 +212,6 @@ def summarise(
     return [_summary(variant, group, first, until) for variant, group in variants.items() if group]
 
 
-def _token_times(timing: TimingRecord) -> list[int]:
-    """Return the times of single tokens; a gap that holds several tokens is left out.
-
-    Nor is any gap of a record without ``p50_ns``: there too many tokens came together.
-    """
-    if timing.p50_ns is None:
-        return []
-    merged = set(timing.merged_chunks)
-    return [gap for index, gap in enumerate(timing.token_ns) if index not in merged]
-
-
 def _summary(
     variant: str,
     group: Sequence[TrialRecord],
@@ -248,10 +220,8 @@ def _summary(
 ) -> VariantSummary:
     good = [t for t in group if t.state is TrialState.OK]
     timings = [t.timing for t in good if t.timing is not None]
-    jobs: list[JobStatus] = [t.job for t in good if t.job is not None]
     times = [time for t in good if (time := token_time(t))]
     token = estimate_of(times, until)
-    inside = [found for timing in timings if (found := _token_times(timing))]
     is_first = group is first
     ratio = ratio_of(group, first, until) if not is_first else Ratio(1.0, None) if times else None
     return VariantSummary(
@@ -261,32 +231,9 @@ def _summary(
         trials_failed=sum(t.state is TrialState.FAILED and t.repeat > 0 for t in group),
         trials_skipped=sum(t.state is TrialState.SKIPPED for t in group),
         trials_timed=len(times),
-        generated_tokens=sum(t.generated_tokens or 0 for t in timings) or None,
-        load_ns=_middle(t.load_ns for t in timings),
-        prompt_eval_ns=_middle(t.prompt_eval_ns for t in timings),
-        eval_ns=_middle(t.eval_ns for t in timings),
-        end_to_end_ns=_middle(job.wall_ns for job in jobs),
-        peak_memory_bytes=max(
-            (job.max_rss_bytes for job in jobs if job.max_rss_bytes is not None), default=None
-        ),
-        read_bytes_per_token=_middle(t.evidence.read_bytes_per_token for t in good if t.evidence),
-        ttft_ns=_rounded(_value([t.ttft_ns for t in timings if t.ttft_ns is not None])),
-        token_ns=_rounded(token.value) if token else None,
-        token_median_ns=_rounded(token.median) if token else None,
+        figures={figure.name: figure.over_all(good) for figure in FIGURES if figure.over},
+        token_median_ns=round(token.median) if token else None,
         token_interval=token.interval if token else None,
-        token_p10_ns=_inside(inside, 10),
-        token_p50_ns=_inside(inside, 50),
-        token_p90_ns=_inside(inside, 90),
-        tokens_per_second=1e9 / token.value
-        if token
-        else _value([t.tokens_per_second for t in timings if t.tokens_per_second is not None]),
-        prefill_tokens_per_second=_value(
-            [
-                t.prompt_tokens / (t.prompt_eval_ns / 1e9)
-                for t in timings
-                if t.prompt_tokens and t.prompt_eval_ns
-            ]
-        ),
         ratio=ratio.value if ratio else None,
         ratio_interval=ratio.interval if ratio else None,
         tests=tuple(_tests(timings)),
@@ -338,50 +285,15 @@ def _measures(timings: Iterable[TimingRecord]) -> Iterator[MeasureSummary]:
         yield MeasureSummary(*key, len(found), p10, p50, p90, max(errors[key], default=None))
 
 
-def _middle(values: Iterable[int | None]) -> int | None:
-    """Return the median of the known values; None if there is none."""
-    return _rounded(_median([value for value in values if value is not None]))
-
-
-def _value(values: Sequence[float]) -> float | None:
-    """Return the estimate without its interval; None if there is none."""
-    found = estimate_of(values)
-    return found.value if found else None
-
-
-def _inside(trials: Sequence[Sequence[int]], percent: float) -> int | None:
-    """Return the estimate of a percentile inside each trial."""
-    return _rounded(_value([percentile(values, percent) for values in trials]))
-
-
 def _energy(good: Iterable[TrialRecord]) -> EnergySummary | None:
-    found = [trial.energy for trial in good if trial.energy is not None]
-    if not found:
-        return None
-    measured = [energy for energy in found if energy.joules is not None and energy.joules > 0]
+    found = [trial for trial in good if trial.energy is not None]
+    absent = [trial.energy for trial in found if trial.energy and not has_energy(trial)]
     reasons = [
         energy.absent if energy.joules is None else f"its meter says {energy.joules:g} J"
-        for energy in found
-        if energy not in measured
+        for energy in absent
     ]
-
-    def values(name: str) -> list[float]:
-        return [value for energy in measured if (value := getattr(energy, name)) is not None]
-
-    return EnergySummary(
-        trials=len(measured),
-        joules=_value(values("joules")),
-        joules_per_token=_value(values("joules_per_token")),
-        mean_watts=_value(values("mean_watts")),
-        peak_watts=max(values("peak_watts"), default=None),
-        absent=len(reasons),
-        reason=next(iter(reasons), None),
+    return (
+        EnergySummary(len(found) - len(absent), len(absent), next(iter(reasons), None))
+        if found
+        else None
     )
-
-
-def _median(values: Sequence[float]) -> float | None:
-    return median(values) if values else None
-
-
-def _rounded(value: float | None) -> int | None:
-    return None if value is None else round(value)

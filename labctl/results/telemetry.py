@@ -47,7 +47,7 @@ def read_telemetry(path: Path) -> Telemetry:
                 unreadable += 1
                 break
             try:
-                samples.append(TelemetrySample.of_json(line))
+                samples.append(TelemetrySample.of_json(line, extra="ignore"))
             except ValueError:
                 unreadable += 1
                 if unreadable > _MOST_UNREADABLE:
@@ -76,28 +76,18 @@ def share(
 def others_share(samples: Sequence[TelemetrySample]) -> float | None:
     """CPU time that was neither the job's nor spent on page reclaim, over the time of one CPU.
 
-    The job is all that it started; an earlier agent reported only the times of its first process.
+    The job is all that it started.
     """
-    for own in (_tree_ns, _process_ns):
-        known = [s for s in samples if None not in (s.cpu_busy_ns, own(s))]
-        busy, job = share(known, lambda s: s.cpu_busy_ns), share(known, own)
-        if busy is not None and job is not None:
-            return max(0.0, busy - job - (reclaim_share(known) or 0.0))
-    return None
+    known = [s for s in samples if None not in (s.cpu_busy_ns, s.tree_cpu_ns)]
+    busy, job = share(known, lambda s: s.cpu_busy_ns), share(known, lambda s: s.tree_cpu_ns)
+    if busy is None or job is None:
+        return None
+    return max(0.0, busy - job - (reclaim_share(known) or 0.0))
 
 
 def reclaim_share(samples: Sequence[TelemetrySample]) -> float | None:
     """CPU time of the kernel's threads that free memory, over the time of one CPU."""
     return share([s for s in samples if s.reclaim_cpu_ns is not None], lambda s: s.reclaim_cpu_ns)
-
-
-def _tree_ns(sample: TelemetrySample) -> int | None:
-    return sample.tree_cpu_ns
-
-
-def _process_ns(sample: TelemetrySample) -> int | None:
-    user, system = sample.user_ns, sample.system_ns
-    return None if user is None or system is None else user + system
 
 
 #: CPUs that fell below this share of their highest frequency did not run at full speed.

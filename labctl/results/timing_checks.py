@@ -33,16 +33,7 @@ def latest_ns(job: JobStatus) -> int | None:
     waited = job.longest_stamp_wait_ns
     if waited is None:
         return None
-    return max(waited, _longest_pause_ns(job) or 0)
-
-
-def _longest_pause_ns(job: JobStatus) -> int | None:
-    """Return the longest pause that can have made a stamp late.
-
-    Older agents report the longest of all, which may be from the loading of the program.
-    """
-    longest = job.longest_stamp_pause_ns
-    return job.longest_pause_ns if longest is None else longest
+    return max(waited, job.longest_stamp_pause_ns or 0)
 
 
 def stamps_check(timing: TimingRecord, job: JobStatus) -> tuple[Check, ...]:
@@ -51,7 +42,7 @@ def stamps_check(timing: TimingRecord, job: JobStatus) -> tuple[Check, ...]:
     None if no gaps were seen, or the agent did not report it.
     """
     span = sum(timing.token_ns)
-    waited, paused = job.stamp_wait_ns, _longest_pause_ns(job)
+    waited, paused = job.stamp_wait_ns, job.longest_stamp_pause_ns
     if not span or job.stamp_scheduler is None or paused is None:
         return ()
     if waited is None:

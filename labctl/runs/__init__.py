@@ -1,1 +1,1 @@
-"""From a recipe and a board to records that stay."""
+"""Run a recipe on a board, and keep the records."""

@@ -1,6 +1,6 @@
-"""The context of a run: its board, its recipe, its records. Each is there once.
+"""The context of a run: its board, its recipe, its records. Each exists once.
 
-The provenance of a run goes down to the bytes: for its record, and to recognise its inputs.
+The provenance of a run includes hashes, for its record and to recognise its inputs.
 """
 
 import functools
@@ -22,7 +22,7 @@ from labctl.board.job import JobState
 from labctl.board.meter import Meter
 from labctl.build.source import run_git
 from labctl.errors import BoardRebooted, InfraError, SurvivingProcess
-from labctl.files import work_trees
+from labctl.folders import work_trees
 from labctl.records.board import BoardFacts
 from labctl.records.run import ArtifactIdentity, NightPart, PlanRecord, RunRecord
 from labctl.records.trial import TrialLimit
@@ -41,7 +41,7 @@ from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.journal import Attempt, Journal
 from labctl.transport.base import remote_words
 
-#: Reading it takes longer than planning a run.
+#: A function, because reading it takes longer than planning a run.
 _installed_version = functools.cache(importlib.metadata.version)
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 @dataclass
 class RunContext:
-    """All that the trials of a run share."""
+    """Everything that the trials of a run share."""
 
     held: BoardSession
     prepared: Prepared
@@ -59,22 +59,22 @@ class RunContext:
     journal: Journal
     clock: RunClock
     observer: Observer
-    #: Where the recipe's files are on the board, by SHA-256.
+    #: Paths of the recipe's files on the board, by SHA-256.
     paths: Mapping[str, str]
-    #: Of the program under test; None: the board does not tell that of its own program.
+    #: Digest of the program under test; None: the board's own program, whose digest is unknown.
     program_sha256: str | None
     #: Judges the recipe's gates against other runs.
     compare: CompareGates
-    #: Of what the board draws.
+    #: Meter of the board's power.
     meter: Meter | None = None
     conditions: BoardConditions = field(init=False)
-    #: By variant that failed: the number of the trial.
+    #: Failed variant -> number of its failed trial.
     failed: dict[str, int] = field(default_factory=dict)
-    #: The trial under way, and those after it.
+    #: The running trial, and the trials after it.
     ahead: Sequence[PlannedTrial] = ()
-    #: Of the last trial, while its job is on the board.
+    #: Attempt at the last trial, while its job is on the board.
     last: Attempt | None = None
-    #: What the last finished trial lost the board by: no other one begins.
+    #: Error by which the last finished trial lost the board: no other trial begins.
     lost: InfraError | None = None
 
     def __post_init__(self) -> None:
@@ -88,7 +88,7 @@ class RunContext:
 
     @property
     def facts(self) -> BoardFacts:
-        """Facts of the board when it was last read."""
+        """The last read facts of the board."""
         return self.held.facts
 
     @property
@@ -98,7 +98,7 @@ class RunContext:
 
     @property
     def files(self) -> dict[str, str]:
-        """The recipe's files by name: where they are on the board."""
+        """Paths of the recipe's files on the board, by name."""
         return {name: self.paths[item.sha256] for name, item in self.prepared.files.items()}
 
     @property
@@ -128,7 +128,7 @@ class RunContext:
         return self.agent.job_directory(attempt.directory)
 
     def retry(self, step: Callable[[], T]) -> T:
-        """Do what can safely be done twice, also over a link that is lost meanwhile."""
+        """Do a step that may safely be repeated, also if the link is lost meanwhile."""
         return retry_infra(
             step,
             on=LINK_LOSSES,
@@ -137,24 +137,23 @@ class RunContext:
         )
 
     def take_lease(self) -> None:
-        """Take the board again, which ends jobs of the earlier lease."""
+        """Take the board again; this ends jobs of the earlier lease."""
         self.journal.leased(self.retry(self.held.take_lease))
 
     def renew(self) -> None:
-        """Wait until the board answers again, and renew its lease where that is due.
+        """Wait until the board answers again, and renew its lease if needed.
 
-        That is after a restart, and where its job was an earlier controller's.
-        Raises LinkError (it does not answer), LeaseLost, BoardError (it is another board now, or
-        another labctl of this host was faster).
+        It is needed after a restart, and if the lease is of an earlier controller. Raises LinkError
+        (it does not answer), LeaseLost, BoardError (it is another board now, or another labctl of
+        this host was faster).
         """
         if self.held.renew(self.retry) or self.held.claim.is_inherited:
             self.take_lease()
 
     def is_begun(self, attempt: Attempt) -> bool:
-        """Return True if the job of an attempt that an earlier controller began ever was on the
-        board.
+        """Return True if the job of an earlier controller's attempt ever reached the board.
 
-        Raises LinkError when the link stays lost.
+        Raises LinkError if the link stays lost.
         """
         directory = self.job_directory(attempt)
         try:
@@ -163,11 +162,11 @@ class RunContext:
             return True
 
     def remove_job(self, attempt: Attempt) -> None:
-        """Remove what an attempt left on the board. Raises LinkError when the link stays lost."""
+        """Remove an attempt's files from the board. Raises LinkError if the link stays lost."""
         self.retry(lambda: self.agent.remove(self.job_directory(attempt)))
 
     def leave_board(self, attempt: Attempt) -> None:
-        """Remove what the last attempt left on the board, and release the lease with that.
+        """Remove the last attempt's files from the board, and release the lease with them.
 
         Raises as :meth:`remove_job` does.
         """
@@ -175,11 +174,10 @@ class RunContext:
         self.retry(lambda: self.held.claim.release(removal))
 
     def remove_other_jobs(self, attempt: Attempt | None) -> None:
-        """Remove what earlier controllers of a run left on the board, but for an open attempt.
+        """Remove files of a run's earlier controllers from the board, except an open attempt's.
 
-        One that died, or lost the board, between a trial's record and :meth:`remove_job` or
-        :meth:`leave_board` left it.
-        Raises LinkError when the link stays lost.
+        A controller leaves files if it dies, or loses the board, between a trial's record and
+        :meth:`remove_job` or :meth:`leave_board`. Raises LinkError if the link stays lost.
         """
         open_one = attempt.directory if attempt and attempt.open else None
         self.retry(lambda: self.agent.remove_others(f"{self.run.id}-", but=open_one))
@@ -193,7 +191,7 @@ class RunContext:
             self.lost = error
             self.held.survivors.put_board_aside(error)
         except InfraError:
-            pass  # a board that restarted has no such job, but its files
+            pass  # after a restart the job is gone, but its files remain
         with suppress(InfraError):
             self.agent.remove(directory)
 
@@ -212,7 +210,7 @@ def run_record(
     job: str | None = None,
     night: NightPart | None = None,
 ) -> RunRecord:
-    """Make the record of a run that begins now, under the board's lease."""
+    """Return the record of a run that begins now, under the board's lease."""
     recipe = prepared.recipe
     return RunRecord(
         id=run_id,
@@ -246,7 +244,7 @@ def plan_record(
     limits: dict[str, TrialLimit],
     program_sha256: str | None,
 ) -> PlanRecord:
-    """Make the record of what the run will do."""
+    """Return the record of the run's plan."""
     return PlanRecord(
         trials=tuple(trial.record() for trial in plan.trials),
         max_seconds=max_seconds,
@@ -259,7 +257,7 @@ def plan_record(
 
 
 def program_sha256(held: BoardSession, prepared: Prepared) -> str | None:
-    """Hash the program that is run, also where it is the board's own."""
+    """Hash the program to run, also if it is the board's own program."""
     if prepared.program is not None:
         return prepared.program.sha256
     asked = remote_words(held.agent.path, "hash", prepared.tool.name)
@@ -276,7 +274,7 @@ def artifact_identities(held: BoardSession, prepared: Prepared) -> tuple[Artifac
 def lab_revision(root: Path) -> str | None:
     """Return the git revision of the lab, ``-dirty`` if files differ from it; None without git."""
     if shutil.which("git") is None or not work_trees(root.resolve()):
-        return None  # there is no repository: git would take some ms to say so
+        return None  # no repository: git would take some ms to find out
     words = ("-C", str(root.absolute()), "describe", "--always", "--dirty", "--abbrev=40")
     done = run_git(*words, timeout=20)
     return done.text.strip() if done.exit_status == 0 else None

@@ -1,6 +1,6 @@
-"""``labctl deploy``: bring tools and models to several boards at once, and prune what is there.
+"""``labctl deploy``: send tools and models to several boards at once, and prune their stores.
 
-A board that fails does not disturb the others. What is sent to one board: ``deploy.send``.
+A failing board does not disturb the others. Sending to one board: ``deploy.send``.
 """
 
 import math
@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from labctl import interrupts
 from labctl.board.agent import BoardAgent
-from labctl.board.prune import Pruner, knows_leases
+from labctl.board.prune import Pruner
 from labctl.config.lab import Board, LabFile
 from labctl.deploy.plan import Object, agents_in, refuse
 from labctl.deploy.send import DeployOptions, Sources, Stopwatch
@@ -27,19 +27,19 @@ from labctl.runs.board.session import BoardSession, hold_board
 from labctl.runs.inputs.deploy_inputs import Wanted
 from labctl.transport.base import Transport
 
-#: Between two looks whether a board is free. While another labctl of this host has it, nothing
-#: reaches the board; while one of another host has it, a look asks for the board's facts and lease.
+#: Interval of looks for a free board. While another labctl of this host has the board, a look sends
+#: nothing to it; if a labctl of another host has it, a look reads the board's facts and lease.
 TURN_SECONDS = 5.0
 
 T = TypeVar("T")
 
 
 def at_once(items: Sequence[T], work: Callable[[T], None], stop: Callable[[], None]) -> None:
-    """Do the work for all items in threads of their own, and wait for the last.
+    """Do the work for each item in its own thread, and wait for the last.
 
-    When this thread is interrupted, ``stop`` makes the others end. Raises what the work raises.
+    If this thread is interrupted, ``stop`` ends the others. Raises the errors of the work.
     """
-    if len(items) < 2:  # in this thread: it hears an interrupt at once
+    if len(items) < 2:  # in this thread, which notices an interrupt at once
         for item in items:
             work(item)
         return
@@ -54,9 +54,9 @@ def at_once(items: Sequence[T], work: Callable[[T], None], stop: Callable[[], No
 
 
 def when_free(work: Callable[[], T], waits: Callable[[BoardBusy], None]) -> T:
-    """Do work on a board once nobody else uses it; ``waits`` gets who does, each time it is asked.
+    """Do work on a board once nobody else uses it; ``waits`` gets the error of each refusal.
 
-    It may raise to give up. Raises what the work raises.
+    ``waits`` may raise to give up. Raises the errors of the work.
     """
     done: list[T] = []
 
@@ -72,7 +72,7 @@ def when_free(work: Callable[[], T], waits: Callable[[BoardBusy], None]) -> T:
 
 
 def board_document(board: str, found: Mapping[str, object] | LabctlError) -> dict[str, object]:
-    """Return what was found on a board as JSON, or the error that ended the work on it."""
+    """Return the findings on a board as JSON, or the error that ended the work on it."""
     if isinstance(found, LabctlError):
         return {"board": board, "error": found.document()}
     return {"board": board, **found}
@@ -80,7 +80,7 @@ def board_document(board: str, found: Mapping[str, object] | LabctlError) -> dic
 
 @dataclass
 class BoardTask:
-    """One board, what is for it, and how it went. ``error`` ends it."""
+    """One board, its files to send, and the outcome. ``error`` ends the task."""
 
     board: Board
     wanted: Wanted
@@ -89,7 +89,7 @@ class BoardTask:
     error: LabctlError | None = None
     is_done: bool = False
     watch: Stopwatch | None = None
-    #: What was brought, once it is all there.
+    #: The sent files, once all have arrived.
     sent: tuple[Object, ...] = ()
 
     def document(self) -> dict[str, object]:
@@ -118,19 +118,19 @@ class BoardTask:
 
 @dataclass
 class SendProgress:
-    """Bytes of a delivery to a board that are there or under way; its rate and remaining time."""
+    """Bytes of a delivery that are on the board or under way; its rate and remaining time."""
 
     total_bytes: int
     #: Bytes of each object that are proven on the board, by SHA-256.
     _arrived: dict[str, int] = field(default_factory=dict)
-    #: Bytes that were sent, and nothing was heard of yet.
+    #: Bytes that were sent and not yet confirmed.
     _in_flight: int = 0
     _sent: int = 0
     _throughput: Throughput = field(default_factory=Throughput)
 
     @property
     def done_bytes(self) -> int:
-        """Bytes that are there or under way."""
+        """Bytes on the board or under way."""
         return min(self.total_bytes, sum(self._arrived.values()) + self._in_flight)
 
     def sent(self, count: int) -> None:
@@ -139,7 +139,7 @@ class SendProgress:
         self._in_flight += count
 
     def arrived(self, item: Object, done_bytes: int) -> None:
-        """Note how many bytes of an object are proven on the board."""
+        """Note the number of an object's bytes that are proven on the board."""
         came = done_bytes - self._arrived.get(item.sha256, 0)
         self._in_flight = max(0, self._in_flight - came)
         self._arrived[item.sha256] = done_bytes
@@ -149,14 +149,14 @@ class SendProgress:
         self._in_flight = 0
 
     def pace(self, now_s: float) -> Pace:
-        """Return the rate of what was sent, and the remaining time at it."""
+        """Return the rate of the sent bytes, and the remaining time at this rate."""
         per_second = self._throughput.per_second(now_s, self._sent)
         left = self.total_bytes - self.done_bytes
         return Pace(per_second, left / per_second if per_second else None)
 
 
 class FleetView:
-    """Receives what happens to each board, from several threads. This one shows nothing."""
+    """Receives the events of each board, from several threads. This class shows nothing."""
 
     def step(self, step: str, done: int, total: int | None) -> None:
         """Report the progress of a step on this host."""
@@ -165,16 +165,16 @@ class FleetView:
         """Report that another labctl uses the board, and that labctl waits for it."""
 
     def begun(self, task: BoardTask) -> None:
-        """Report that files are sent from now on."""
+        """Report that sending begins."""
 
     def sent(self, task: BoardTask, count: int) -> None:
-        """Report ``count`` more bytes as sent; ``moved`` reports those that arrived."""
+        """Report ``count`` more bytes as sent; ``moved`` reports bytes that arrived."""
 
     def moved(self, task: BoardTask, item: Object, done_bytes: int) -> None:
-        """Report how many bytes of an object are on the board."""
+        """Report the number of an object's bytes on the board."""
 
     def lost(self, task: BoardTask, error: InfraError) -> None:
-        """Report that the link was lost and is reopened."""
+        """Report that the link was lost and is being reopened."""
 
     def ended(self, task: BoardTask) -> None:
         """Report the end of a board: it has everything, or ``task.error`` says why not."""
@@ -182,9 +182,9 @@ class FleetView:
 
 @dataclass
 class Fleet:
-    """The boards of one deploy. Each is held only while it is looked at, or served.
+    """The boards of one deploy. Each board is held only for a look or a delivery.
 
-    ``wait``: for who uses a board, while the others are served; otherwise it is refused.
+    ``wait``: wait for boards in use while serving the others; otherwise such boards are refused.
     """
 
     tasks: Sequence[BoardTask]
@@ -193,24 +193,24 @@ class Fleet:
     view: FleetView
     pace: Callable[[int], None] | None = None
     wait: bool = True
-    #: What ``pace`` lets each board have at least, for estimates.
+    #: Minimum rate that ``pace`` allows each board, for estimates.
     limit_bytes_per_second: float | None = None
     _stopped: threading.Event = field(default_factory=threading.Event)
-    #: Those whose users were named.
+    #: Boards in use whose users were reported.
     _announced: set[str] = field(default_factory=set)
 
     @property
     def waiting(self) -> list[BoardTask]:
-        """Those that were in use when they were looked at last, or were not looked at."""
+        """Tasks whose board was in use at the last look, or had no look yet."""
         return [task for task in self.tasks if task.error is None and task.preview is None]
 
     @property
     def alive(self) -> list[BoardTask]:
-        """Those that were free, and are to be served now."""
+        """Tasks whose board was free, to be served now."""
         return [v for v in self.tasks if v.error is None and v.preview and not v.is_done]
 
     def find_free(self) -> bool:
-        """See what boards lack that are free, as soon as one is; nothing is sent. Else False."""
+        """Wait for free boards and look at them; return False if none is left. Sends nothing."""
 
         def is_one_free() -> bool:
             self._each(self.waiting, self._look)
@@ -220,33 +220,31 @@ class Fleet:
         return bool(self.alive)
 
     def look_again(self) -> None:
-        """See what the free boards lack of files that are all here now."""
+        """Look again at the free boards, now that all files are here."""
         self._each(self.alive, self._look)
 
     def refuse_impossible(self) -> None:
-        """End the tasks that would break off in the middle."""
+        """End the tasks that would fail later."""
         for task in self.alive:
             if task.preview is not None:
                 self._guarded(task, lambda v: refuse(_problems(v), v.board.name))
 
     @property
     def is_whole(self) -> bool:
-        """True if everything that the free boards need is on this host: nothing is fetched for
-        them.
-        """
+        """True if all files for the free boards are on this host."""
         return not any(_to_fetch(task) for task in self.alive)
 
     def bring_agents(self) -> None:
-        """Put the agent on the boards for which a model has to be downloaded or quantized.
+        """Send the agent to boards for which a model must be downloaded or quantized.
 
-        It knows more of a board than its shell: one without the target's instructions is refused
-        before gigabytes are fetched for it.
+        The agent knows more about a board than its shell: a board without the target's instructions
+        is refused before gigabytes are fetched for it.
         """
         tasks = [task for task in self.alive if task.wanted.takes_long(_missing(task))]
         self._each(tasks, self._bring_agent)
 
     def fetch(self) -> None:
-        """Fetch and make what is missing on the free boards and not on this host."""
+        """Fetch and make files that the free boards and this host lack."""
         for wanted in {task.wanted.target: task.wanted for task in self.alive}.values():
             served = [task for task in self.alive if task.wanted is wanted]
             try:
@@ -261,7 +259,7 @@ class Fleet:
             task.is_done = True
 
     def deliver(self) -> None:
-        """Bring every board what it lacks; files are read once for all."""
+        """Send every board its missing files; each file is read once for all boards."""
         sources = Sources()
         self._each(self.alive, lambda task: self._deliver(task, sources))
 
@@ -286,7 +284,7 @@ class Fleet:
 
     def _deliver(self, task: BoardTask, sources: Sources) -> None:
         with self._held(task) as held:
-            if _to_fetch(task):  # somebody removed it from the board meanwhile
+            if _to_fetch(task):  # somebody removed a file from the board
                 task.preview = None
                 return
             refuse(_problems(task), task.board.name)
@@ -317,7 +315,7 @@ class Fleet:
         if plan.missing:
             held.hold_to_send()
             self.view.begun(task)
-        # A speed that was wanted says nothing about the link.
+        # A limited speed says nothing about the link.
         with watch.noted(held.rate_file) if self.pace is None else nullcontext():
             send(held, plan, options, watch)
         task.sent = plan.missing
@@ -362,10 +360,10 @@ def _to_fetch(task: BoardTask) -> bool:
 
 
 def pruner_of(held: BoardSession) -> tuple[Pruner, str]:
-    """Return who removes from a board what is not used, and the SHA-256 of the agent that helps.
+    """Return the pruner of a board's unused files, and the SHA-256 of the agent that it uses.
 
-    On a board so full that this version's agent finds no room, an older one that is there will do.
-    Raises what :meth:`BoardSession.bring_agent` raises.
+    If a full board has no room for this version's agent, uses an older agent on the board. Raises
+    the errors of :meth:`BoardSession.bring_agent`.
     """
     transport, workdir, fence = held.transport, held.board.workdir, held.fence
     try:
@@ -375,7 +373,6 @@ def pruner_of(held: BoardSession) -> tuple[Pruner, str]:
         if not there:
             raise
         fence.agent = held.store.path(there[0].sha256)
-        fence.is_old = not knows_leases(transport, fence.agent)
     assert fence.agent is not None
     agent = BoardAgent(transport, fence.agent, workdir, fence)
     pruner = Pruner(

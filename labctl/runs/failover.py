@@ -20,12 +20,12 @@ def run_with_failover(
     observer: Observer,
     judge: Judge = usual_status,
 ) -> Outcome:
-    """Run a recipe; when link or board break it off, go on on each of the others in turn.
+    """Run a recipe; if link or board fail, continue on each of the other boards in turn.
 
-    The run's last event has the exit status that ``judge`` gives it.
-    Raises what :func:`labctl.runs.run.run_recipe` raises, of several boards that broke the last
-    one's error, and ConfigError for one of another target, or that the run ended with on one of
-    them.
+    The run's last event has the exit status that ``judge`` gives it. Raises the errors of
+    :func:`labctl.runs.run.run_recipe`; if several boards failed, the last one's error. Raises
+    ConfigError for a board of another target, and if the run ended on another board with a
+    ConfigError.
     """
     for other in others:
         if other.target != request.board.target:
@@ -72,6 +72,6 @@ def _on_one_of(
             broken = error
         except ConfigError as error:
             if last_board(directory) == other.name:
-                raise  # it had taken the run, which ended with this
+                raise  # the run had moved there, and ended with this error
             observer.note(f"note: board {other.name} cannot take it: {error.message}")
     raise broken

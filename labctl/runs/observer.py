@@ -1,8 +1,8 @@
-"""Observation of a run: its reports become events, which readers show or keep.
+"""Observation of a run: its reports become events, which readers show or store.
 
-A running trial is reported from what its board has on disk: nothing is measured for it. From the
-first answer of the board to the end the run's directory is held, and ``events.jsonl`` in it gets
-the reports, a line each (:class:`RunSession`).
+Reports on a running trial use files on its board's disk: nothing is measured for them. From the
+board's first answer to the end the run's directory is held, and its ``events.jsonl`` gets the
+reports, one per line (:class:`RunSession`).
 """
 
 import time
@@ -17,11 +17,11 @@ from labctl.config.lab import Board
 from labctl.engines.base import Engine, EngineParameters
 from labctl.engines.progress import Seen
 from labctl.errors import ExitStatus, InfraError, LabctlError
+from labctl.figures.trials import token_time
 from labctl.progress import Throughput
 from labctl.records.board import Execution
 from labctl.records.events import AnyEvent, Contact, Deploy, End, Fetch, Loss, Note, Progress, Trial
 from labctl.records.trial import Failure, TrialRecord, TrialState
-from labctl.results.summary import token_time
 from labctl.runs.planning.trials import PlannedTrial
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.event_log import EVENTS, EventLog
@@ -29,10 +29,10 @@ from labctl.runs.record.event_log import EVENTS, EventLog
 
 @dataclass(frozen=True)
 class TrialProgress:
-    """A trial under way. ``None`` = not known, or not reported by the board.
+    """A running trial. ``None``: not known, or not reported by the board.
 
-    ``done`` of ``total`` in ``unit`` (tokens, lines, bytes); ``remaining_s`` is what is left of
-    them at the rate so far. ``elapsed_s`` is from the program's start, by the board's clock.
+    ``done`` of ``total`` in ``unit`` (tokens, lines, bytes); ``remaining_s`` is the remaining time
+    at the rate so far. ``elapsed_s`` is from the program's start, by the board's clock.
     """
 
     phase: str
@@ -76,9 +76,9 @@ def trial_progress(
 def remaining_of_trial(progress: TrialProgress, expected_s: float | None) -> float | None:
     """Return the remaining time of a trial in s; None if unknown.
 
-    Where its output does not tell, it is what a trial like it took (``expected_s``), less the time
-    that the program ran on the board: waiting for the board, or an earlier controller, is none of
-    it. An expected end that is over is not reported any more.
+    Without information in its output, it is the time of a similar trial (``expected_s``), minus the
+    time that the program ran on the board, without waits for the board or an earlier controller. An
+    expected end in the past is not reported.
     """
     if progress.remaining_s is not None or expected_s is None:
         return progress.remaining_s
@@ -91,18 +91,18 @@ Reader: TypeAlias = Callable[[AnyEvent], None]
 
 
 class Observer:
-    """Makes events of what a run reports, and hands each to all readers. Without any, nothing."""
+    """Turns the reports of a run into events, and passes each to all readers."""
 
     def __init__(self, *readers: Reader):
         self._readers = list(readers)
-        #: The step under way, and its rate.
+        #: The current step, and its rate.
         self._step: tuple[str, Throughput] = ("", Throughput())
         self._trial: Trial | None = None
-        #: The last controller that ended early said how its run continues.
+        #: True if a controller that ended early said how its run continues.
         self.has_told_way = False
 
     def tell(self, event: AnyEvent) -> None:
-        """Hand an event to all readers."""
+        """Pass an event to all readers."""
         for reader in tuple(self._readers):
             reader(event)
 
@@ -129,7 +129,7 @@ class Observer:
         self.tell(Fetch(step=step, done=done, total=total, **self._rate(step, done, total)))
 
     def sent(self, step: str, done: float, total: float | None) -> None:
-        """Report how much of a file is on the board."""
+        """Report the number of a file's bytes on the board."""
         self.tell(Deploy(step=step, done=done, total=total, **self._rate(step, done, total)))
 
     def _rate(self, step: str, done: float, total: float | None) -> dict[str, float | None]:
@@ -150,9 +150,9 @@ class Observer:
         expected_s: float | None,
         run_remaining_s: float | None = None,
     ) -> None:
-        """Report a trial, one of ``total``; the last one like it took ``expected_s``.
+        """Report a trial, one of ``total``; the last similar trial took ``expected_s``.
 
-        ``run_remaining_s`` is expected of it and those after it.
+        ``run_remaining_s`` is the expected time of this trial and all later trials.
         """
         self._trial = Trial(
             number=trial.number,
@@ -166,7 +166,7 @@ class Observer:
         self.tell(self._trial)
 
     def trial_progress(self, progress: TrialProgress) -> None:
-        """Report what the trial does now: the board was asked, every few seconds."""
+        """Report the trial's progress; the board is asked every few seconds."""
         trial = self._trial
         self.tell(
             Progress(
@@ -183,11 +183,11 @@ class Observer:
         )
 
     def link_lost(self, error: InfraError) -> None:
-        """Report that the link is lost in mid-trial, and tried again; the job goes on."""
+        """Report that the link was lost during a trial and is retried; the job continues."""
         self.tell(Loss(text=error.message))
 
     def repeated(self, error: Exception) -> None:
-        """Report that the board cut the trial, which will begin once more."""
+        """Report that the board interrupted the trial, which will be repeated."""
         if self._trial:
             self.tell(
                 Trial(
@@ -225,7 +225,7 @@ class Observer:
 class RunSession:
     """A context in which one controller drives one run, on one board or on several in turn.
 
-    From :meth:`begin` on the run's directory is held, and its events are written. The last one
+    From :meth:`begin` on the run's directory is held, and its events are written. The last event
     says how the controller left the run.
     """
 
@@ -243,12 +243,12 @@ class RunSession:
         execution: Execution,
         resumed: int = 0,
     ) -> None:
-        """Report that a board answered; from the first one on the run is held and recorded.
+        """Report that a board answered; from the first board on the run is held and recorded.
 
         Raises as :meth:`begin` does.
         """
         self.begin(directory)
-        self._observer.has_told_way = False  # by the board before
+        self._observer.has_told_way = False  # with the board before
         self._observer.tell(
             Contact(
                 run=directory.path.name,
@@ -263,8 +263,8 @@ class RunSession:
     def begin(self, directory: RunDirectory) -> None:
         """Hold a run's directory, once.
 
-        Raises HostTimeout when another controller has it, and ConfigError when one finished it:
-        the events of a finished run are left alone.
+        Raises HostTimeout if another controller has it, and ConfigError if a controller finished
+        it: events of a finished run are not changed.
         """
         if self.directory is None:
             self._stack.enter_context(directory.held())
@@ -275,7 +275,7 @@ class RunSession:
             self.directory = directory
 
     def finished(self, exit_status: int) -> None:
-        """Note the exit status of a run that came to its end."""
+        """Note the exit status of a finished run."""
         self._exit_status = exit_status
 
     def __enter__(self) -> Self:
@@ -301,7 +301,7 @@ class RunSession:
                 error.run = self.directory.path.name
 
     def _tell_way(self, directory: RunDirectory) -> None:
-        """Say how to continue, unless that was said."""
+        """Say how to continue, unless already said."""
         if not directory.is_unfinished:
             self._observer.tell_way(f"the run has finished: labctl report {directory.path.name}")
         elif directory.is_resumable and not self._observer.has_told_way:

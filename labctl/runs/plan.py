@@ -1,4 +1,4 @@
-"""``labctl plan``: what a recipe would do on a board, seen before anything moves."""
+"""``labctl plan``: a preview of a recipe on a board, before anything is sent."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -34,15 +34,15 @@ from labctl.runs.run import RunRequest
 from labctl.transport.base import Transport
 from labctl.units import duration, size
 
-#: Stands for what only a real board could tell.
+#: Placeholder for a fact that only a real board knows.
 _EXPECTED = "expected"
 
 
 @dataclass(frozen=True)
 class PreviewRow:
-    """One variant: its trials that will be, those that may be, and what one of them takes.
+    """One variant: its certain trials, its optional trials, and the time of one trial.
 
-    ``measured`` is the last trial like it, where nothing predicts one.
+    ``measured`` is the last similar trial, if there is no prediction.
     """
 
     variant: str
@@ -54,7 +54,7 @@ class PreviewRow:
 
     @property
     def seconds(self) -> float | None:
-        """Time of one of its trials in s; None if unknown."""
+        """Time of one trial in s; None if unknown."""
         if self.predicted is not None:
             return self.predicted.trial_ns / 1e9
         return self.measured.seconds if self.measured else None
@@ -62,7 +62,7 @@ class PreviewRow:
 
 @dataclass(frozen=True)
 class Preview:
-    """A plan with all that is predicted of it; ``source`` says where the board is known from."""
+    """A plan with all its predictions; ``source`` is the source of the board's facts."""
 
     plan: Plan
     forecast: Forecast
@@ -70,9 +70,9 @@ class Preview:
     notes: tuple[str, ...]
     source: str = "the board as it is now"
     measured: Mapping[str, Measured] = field(default_factory=dict)
-    #: True: nobody has the board, all of it is what its target is expected to be.
+    #: True if there is no board yet: all facts are the expected facts of its target.
     expected: bool = False
-    #: What a comparison of the variants needs; None: nobody asked.
+    #: Repeats to compare the variants; None: not requested.
     needed: RepeatsNeeded | None = None
 
     def rows(self) -> list[PreviewRow]:
@@ -95,7 +95,7 @@ class Preview:
         return rows
 
     def messages(self) -> list[str]:
-        """Return notes that the reader of the rows needs."""
+        """Return notes for the reader of the rows."""
         limit = f"max_time is {duration(self.max_seconds * 1e9)}"
         if self.forecast.facts.execution is not Execution.BOARD:
             basis = f"nothing is predicted: {self.forecast.facts.execution}, not a board"
@@ -125,7 +125,7 @@ class Preview:
         return [f"{basis}; {limit}", planned, *bounds, *last, *needed, *notes]
 
     def document(self) -> dict[str, JsonValue]:
-        """All of it for machines; durations in ns."""
+        """Return the preview for machines; durations in ns."""
         return {
             "trials": [trial.record().model_dump(mode="json") for trial in self.plan.trials],
             "variants": {
@@ -149,11 +149,10 @@ def preview_run(
     *,
     ask: bool = False,
 ) -> Preview:
-    """Prepare on this host and plan for the board as it was seen last; nothing is sent.
+    """Prepare on this host and plan for the board as last seen; nothing is sent.
 
-    The board is asked what it is only where it was never seen, or when one is to ``ask``. Raises
-    ConfigError when even the least amount does not fit into ``max_time``, and as
-    :func:`labctl.runs.run.run_recipe`.
+    Reads the board's facts only if it was never seen, or if ``ask``. Raises ConfigError if even the
+    smallest amount does not fit into ``max_time``, and as :func:`labctl.runs.run.run_recipe`.
     """
     recipe, board, root = request.recipe, request.board, request.lab.root
     prepared = prepare(recipe, board, root, observer.step)
@@ -189,11 +188,11 @@ def preview_run(
 def preview_expected(
     recipe: Recipe, lab_root: Path, memory_bytes: int, observer: Observer
 ) -> Preview:
-    """Plan for a board that nobody has yet, as the recipe's target expects it.
+    """Plan for a board that does not exist yet, with the expected facts of the recipe's target.
 
-    Needs no program, and makes no model. Of ``memory_bytes`` the system's own use is taken off,
-    if the target says it. Raises ConfigError when nothing is expected of the target, and as
-    :func:`labctl.models.expected.expect`.
+    Needs no program, and makes no model. The system's own memory is subtracted from
+    ``memory_bytes``, if the target has it. Raises ConfigError if the target has no expected facts,
+    and as :func:`labctl.models.expected.expect`.
     """
     target = load_target(recipe.target, lab_root)
     expected = target.expectations
@@ -227,7 +226,7 @@ def preview_expected(
 
 
 def wanted_of(prepared: Prepared, trial: PlannedTrial, execution: Execution) -> Wanted:
-    """Return the conditions under which an earlier trial predicts the time of this one."""
+    """Return the conditions under which an earlier trial predicts the time of this trial."""
     engine = prepared.engine
     asked = engine.comparability(prepared.tool, engine.parameters(trial.parameters))
     known = {k: v for k, v in {**asked, **prepared.comparability}.items() if v is not None}

@@ -1,4 +1,4 @@
-"""``labctl boards probe``: measure what a board can do, and hold it against the last time."""
+"""``labctl boards probe``: measure a board's speed, and compare it with earlier probes."""
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -23,7 +23,7 @@ from labctl.runs.observer import Observer
 from labctl.transport.base import Transport
 from labctl.units import size
 
-#: A buffer that is smaller than this number of caches is partly read from them.
+#: A buffer smaller than this multiple of the caches is partly read from the caches.
 _CACHES = 4
 PROBE = BoardUse("probe", kind="probe")
 
@@ -38,18 +38,18 @@ def probe_board(
     models: Sequence[Path] = (),
     use: BoardUse = PROBE,
 ) -> tuple[BoardProbe, Path]:
-    """Probe a board under its lease; the probe and the file it is kept in.
+    """Probe a board under its lease; return the probe and its file.
 
-    ``models`` are small GGUF files of this host: each is run, for the rate of the board's
-    arithmetic with its quantization. The probe is compared with the last ones of its execution.
-    What the board refuses to have measured is a note of it. Raises ConfigError (a model or its
-    program is missing, an earlier probe is of a newer labctl), what :class:`WayToBoard` raises,
+    ``models`` are small GGUF files of this host: each runs once, for the rate of the board's
+    arithmetic with its quantization. The probe is compared with the last probes of the same
+    execution. A measurement that the board refuses becomes a note. Raises ConfigError (a model or
+    its program is missing, an earlier probe is of a newer labctl), what :class:`WayToBoard` raises,
     LinkError, LeaseLost, HostError.
     """
     files = [benchmark_files(path, board, lab) for path in models]
     with WayToBoard(board, files, connect, observer, lab, use) as way:
         ready = way.prepare(way.look())
-        # Before minutes are measured: one of a newer labctl is refused.
+        # Before measuring for minutes: a probe of a newer labctl is refused.
         earlier = last_probes(lab.root, board.name, ready.held.facts.execution)
         probe = _measured(ready, observer, full=full)
     probe = compare_probes(probe, earlier)
@@ -70,7 +70,7 @@ def _measured(ready: ReadyBoard, observer: Observer, *, full: bool) -> BoardProb
     )
     notes: list[str] = []
     held_down: list[float | None] = []
-    # A run that was killed may have left a frequency fixed.
+    # A killed run may have left a fixed frequency.
     if left := BoardChanges(held.fence).restore():
         notes.append(f"cannot restore the settings that a run changed: {left}")
     taken = datetime.now(UTC)
@@ -144,7 +144,7 @@ def _measured(ready: ReadyBoard, observer: Observer, *, full: bool) -> BoardProb
 
 
 def _disturbed(probe: BoardProbe) -> Iterator[str]:
-    """Yield what was measured while the board did something else."""
+    """Yield the measurements during which the board did something else."""
     shares = {"memory": probe.memory_others_share, "storage": probe.storage_others_share}
     shares |= {f"arithmetic, {rate.model_file}": rate.others_share for rate in probe.compute}
     for what, others in shares.items():
@@ -154,7 +154,7 @@ def _disturbed(probe: BoardProbe) -> Iterator[str]:
 
 
 def _unbounded(probe: BoardProbe) -> Iterator[str]:
-    """Models whose rate bounds nothing."""
+    """Yield models whose rate is not a bound."""
     for rate in probe.compute:
         dram = probe.memory_bytes_per_second(rate.threads)
         if dram and rate.bytes_per_second and rate.bytes_per_second >= NEAR * dram:
@@ -165,7 +165,7 @@ def _unbounded(probe: BoardProbe) -> Iterator[str]:
 
 
 def _heat_notes(facts: AgentFacts) -> Iterator[str]:
-    """Yield what is not known of the board's temperatures."""
+    """Yield notes on unknown temperatures of the board."""
     if facts.temps_untrusted:
         yield f"temperatures: not trusted: {named_zones(facts.temps_untrusted)}"
     elif not facts.temps_mc:
@@ -173,7 +173,7 @@ def _heat_notes(facts: AgentFacts) -> Iterator[str]:
 
 
 def _cache_notes(memory: MemoryBench) -> Iterator[str]:
-    """Yield notes on rates that may be a cache's."""
+    """Yield notes on rates that a cache may have caused."""
     cache, buffer = memory.last_cache_bytes, memory.buffer_bytes
     if cache is None:
         yield f"memory: the board does not report its caches; the buffer was {size(buffer)}"

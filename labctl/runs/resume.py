@@ -1,11 +1,11 @@
 """Continue a run whose controller, link or board died, where it stopped.
 
-What is on disk stays as it is. A job that was under way is taken over from the board, where it ran
-on or ended by itself; only what provably came to nothing is measured again.
+Records on disk do not change. A running job is taken over from the board, where it continued or
+ended by itself; only trials that provably have no result are measured again.
 
-A run can continue on another board, equal to the one that failed. Numbers of two boards are two
+A run can continue on another board, equal to the failed board. Numbers of two boards are two
 samples, so variants are compared on one board only: a round of repeats that the first board did not
-finish is measured again completely on the second. Each record names its board, and tables say where
+finish is measured again completely on the second. Each record names its board, and tables show that
 a run moved.
 """
 
@@ -22,7 +22,6 @@ from labctl.build.plan import BuildRequest
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe
 from labctl.errors import Blame, BoardError, ConfigError, LeaseLost
-from labctl.records.base import SCHEMA_VERSION
 from labctl.records.board import BoardFacts, Execution
 from labctl.records.run import PlanRecord, RunRecord
 from labctl.records.trial import TrialRecord
@@ -44,14 +43,14 @@ from labctl.runs.trial.energy import working_meter
 from labctl.transport.base import Transport
 from labctl.units import size
 
-#: Two boards of one kind are this far apart at most, and so are two probes of one of them.
+#: Maximum difference between two boards of one kind, and between two probes of one board.
 TOLERANCE = 0.1
 
 
 def unlike_in_speed(run: RunRecord, board: str, facts: BoardFacts, lab_root: Path) -> Iterator[str]:
-    """Yield why a board's numbers do not belong to the same run, by the probes of both.
+    """Yield the reasons why a board's numbers cannot join a run, by the probes of both boards.
 
-    A virtual board has no speed.
+    Virtual boards have no speed to compare.
     """
     if facts.execution is not Execution.BOARD:
         return
@@ -76,10 +75,10 @@ def _rate_text(rate: int | None) -> str:
 
 
 def _try_board(ready: ReadyBoard, observer: Observer) -> dict[str, str]:
-    """Send a run's files to a board that it moves to; their paths there, by SHA-256.
+    """Send a run's files to its next board; return their paths there, by SHA-256.
 
-    Raises ConfigError when the board cannot be as the recipe strictly wants it, and what
-    :func:`take_and_send` raises. Nothing of the run is changed by then.
+    Raises ConfigError if the board cannot meet the recipe's strict conditions, and the errors of
+    :func:`take_and_send`. The run is not changed before that.
     """
     held, (prepared,) = ready.held, ready.prepared
     _, paths = take_and_send(held, ready.missing, observer)
@@ -98,11 +97,11 @@ def leave_board(
 ) -> dict[int, TrialRecord]:
     """Return the finished trials that stay when a run moves to a board; archive the others.
 
-    Warm-ups are made again, too: they warmed the other board. The time that all of it took is over.
+    Warm-ups are repeated, too: they warmed the other board. The time of all archived trials counts.
     """
     last = max(done, default=0)
     undone = (trial.number for trial in trials if trial.number not in done)
-    # A repeat that was left out, because it would have shown nothing new, tears no round.
+    # A round is complete without a repeat that was left out because it would show nothing new.
     first = next((n for n in undone if n > last or journal.attempt(n).open), None)
     moved = BoardError(f"the run moved to board {board}, and compares on one board only")
     torn = {trial.repeat for trial in trials if first is not None and trial.number >= first} | {0}
@@ -123,16 +122,16 @@ def leave_board(
 
 @dataclass(frozen=True)
 class ResumeRequest:
-    """The run to resume, and its lab; with another ``board`` than before it moves there."""
+    """The run to resume, and its lab; with a new ``board`` the run moves there."""
 
     directory: RunDirectory
     board: Board
     lab: LabFile
-    #: Builds the agent once the board has told its machine; None: nothing is built.
+    #: Builds the agent once the board's machine is known; None: nothing is built.
     build: Callable[[BuildRequest], object] | None = None
     #: Judges the gates against other runs.
     compare: CompareGates = leave_open
-    #: ``USER@HOST`` and the attempt at a job for which the board is taken; None: who runs this
+    #: ``USER@HOST`` and the attempt at a job for which the board is taken; None: the user of this
     #: process.
     holder: str | None = None
     job: str | None = None
@@ -145,7 +144,7 @@ def resume(
     observer: Observer,
     judge: Judge = usual_status,
 ) -> Outcome:
-    """Finish a run that did not come to its end. Raises as :func:`resume_recorded` does.
+    """Resume an unfinished run. Raises as :func:`resume_recorded` does.
 
     The run's last event has the exit status that ``judge`` gives it.
     """
@@ -161,21 +160,15 @@ def resume_recorded(
     observer: Observer,
     session: RunSession,
 ) -> Outcome:
-    """Finish a run that did not come to its end; its events go on from the board's answer.
+    """Resume an unfinished run; its events continue from the board's answer.
 
-    Raises ConfigError when it did, or when programs, models, prompt or board are not what they
-    were; otherwise as :func:`labctl.runs.run.run_recipe`. The recipe is the run's own: a change of
-    the file it came from is a matter of the next run.
+    Raises ConfigError if it is finished, or if programs, models, prompt or board have changed;
+    otherwise as :func:`labctl.runs.run.run_recipe`. Uses the run's own recipe: changes of the
+    recipe file affect only the next run.
     """
     directory, board, lab = request.directory, request.board, request.lab
     run, plan = directory.run(), directory.plan()
     directory.refuse_if_finished()
-    if (written := directory.schema_version()) < SCHEMA_VERSION:
-        raise ConfigError(
-            f"run {run.id} cannot be resumed: labctl {run.labctl_version} began it with records of"
-            f" schema_version {written}, this one writes {SCHEMA_VERSION}",
-            hint=f"`labctl report {run.id}` shows what it measured; `labctl run` makes a new one",
-        )
     if run.untrusted_recipe:
         raise ConfigError(
             f"run {run.id} is of an untrusted recipe, whose files may be others now",
@@ -204,7 +197,7 @@ def resume_recorded(
     ) as way:
         held = way.look()
         session.begin(directory)
-        journal = Journal(directory.path, run.id)  # until now another controller may have it
+        journal = Journal(directory.path, run.id)  # until then another controller may have it
         again = journal.resumptions + 1
         session.contact(directory, run.recipe, board, held.facts.execution, resumed=again)
         observer.note(f"run directory: {directory.path}")
@@ -216,13 +209,13 @@ def resume_recorded(
         program = program_sha256(held, prepared)
         if program != plan.program_sha256:
             _refuse(run, [f"the program {prepared.tool.name} is another one now"])
-        # From here on nothing but host, link and board can stand in the way.
+        # From here on only host, link and board can prevent the run.
         trials = [PlannedTrial.of(record) for record in plan.trials]
         planned = {trial.variant.slug: trial.variant for trial in trials}
         forecast = make_forecast(prepared, run.facts, held.rates, list(planned.values()))
         clock = RunClock(plan.max_seconds, plan.limits, forecast.of)
         moves = board.name != (journal.board or run.board)
-        # A board that refuses the run leaves it as it was: that comes first.
+        # This comes first: a board that refuses the run must not change it.
         sent = _try_board(ready, observer) if moves else None
         done = _done(directory)
         if moves:
@@ -284,13 +277,13 @@ def _other_texts(plan: PlanRecord, files: RecipeFiles) -> Iterator[str]:
         if plan.files_sha256.get(name) != item.sha256:
             yield f"its file {name} ({item.local}) changed"
     program = files.program
-    # Of what labctl built, more is known.
+    # More is known about programs that labctl built.
     if files.artifact is None and program and program.sha256 != plan.program_sha256:
         yield f"its program {program.name} changed"
 
 
 def _other_board(run: RunRecord, held: BoardSession) -> Iterator[str]:
-    """Say why a board is not the run's own, nor equal to that."""
+    """Yield why a board is neither the run's own nor equal to it."""
     board = held.board.name
     if board == run.board:
         yield from differences(run.facts, held.facts)
@@ -320,10 +313,10 @@ def _other_programs(run: RunRecord, held: BoardSession, prepared: Prepared) -> I
 
 
 def _done(directory: RunDirectory) -> dict[int, TrialRecord]:
-    """Return the finished trials, by number; archive what others left.
+    """Return the finished trials, by number; archive the records of other trials.
 
-    A record whose trial host, link or board cut is none, nor is one that a mistake in the lab's
-    files cut. Unless its attempt is open it will be the next attempt's.
+    A trial interrupted by the host, the link, the board or a configuration error does not count as
+    finished. Unless its attempt is open, the next attempt writes its record.
     """
     done = {}
     for record in directory.trials():
@@ -337,12 +330,12 @@ def _done(directory: RunDirectory) -> dict[int, TrialRecord]:
 def _take_over(
     held: BoardSession, journal: Journal, directory: RunDirectory, undone: PlannedTrial | None
 ) -> tuple[Attempt | None, bool]:
-    """Take the board to go on with a run.
+    """Take the board to resume a run.
 
-    Returns the attempt that comes to nothing thereby, if any, and whether nobody else had the board
-    meanwhile. A new lease ends jobs of the one before. So a job that may be on the board is waited
-    for under the lease that it was started with, if that is on the board still; the controller that
-    took it is dead, because its lock on this host is ours now.
+    Returns the attempt that is lost by this, if any, and True if nobody else had the board
+    meanwhile. A new lease ends jobs of the lease before. So a job that may be on the board is
+    waited for under its own lease, if the board still has that lease. The controller that took the
+    lease is dead, because we now have its lock on this host.
     """
     before = held.claim.on_board
     still_ours, lost = journal.holds(before), None

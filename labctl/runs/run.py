@@ -1,4 +1,4 @@
-"""``labctl run``: a recipe and a board become a run directory."""
+"""``labctl run``: run a recipe on a board into a run directory."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -33,13 +33,13 @@ from labctl.transport.base import Transport
 class RunRequest:
     """A request for a run: recipe, board, lab.
 
-    ``build`` builds the agent once the board has told its machine; None: nothing is built.
-    ``compare`` judges the gates against other runs. ``untrusted``: nobody vouches for the recipe.
-    ``check_board`` may refuse the board whenever it was looked at; ``before_use`` gets it under the
-    run's lease, before anything of the recipe is sent, and may refuse it too. The board is used for
-    ``holder`` (``USER@HOST``; None: who runs this process) and the ``attempt`` at the ``job`` that
-    has claimed it. A run of another ``kind`` is a part of that job, not its result. Others may use
-    the board in ``aside``, while models are fetched. ``night``: the night that it is a part of.
+    ``build`` builds the agent once the board's machine is known; None: nothing is built.
+    ``compare`` judges the gates against other runs. ``untrusted``: the recipe is untrusted.
+    ``check_board`` may refuse the board after each look; ``before_use`` gets the board under the
+    run's lease, before files of the recipe are sent, and may refuse it too. The board is used for
+    ``holder`` (``USER@HOST``; None: the user of this process) and the ``attempt`` at the ``job``
+    that claimed it. A run of another ``kind`` is a part of that job, not its result. Others may use
+    the board in ``aside``, while models are fetched. ``night``: the night of the run.
     """
 
     recipe: Recipe
@@ -59,14 +59,14 @@ class RunRequest:
 
     @property
     def use(self) -> BoardUse:
-        """The use that the board is taken for."""
+        """The use for which the board is taken."""
         kind: UseKind = "untrusted" if self.untrusted else self.kind
         what = f"run {self.recipe.name}"
         return BoardUse(what, self.max_seconds, self.holder, self.job, self.attempt, kind)
 
     @property
     def max_seconds(self) -> float:
-        """The longest that the run may take: by the recipe, or by the board where that is less."""
+        """Maximum time of the run: the recipe's or the board's, whichever is less."""
         return longest_seconds(self.recipe, [self.board])
 
 
@@ -78,8 +78,8 @@ def run_recipe(
 ) -> Outcome:
     """Run a recipe on its board.
 
-    The run's last event has the exit status that ``judge`` gives it. Raises what
-    :func:`run_recorded` raises.
+    The run's last event has the exit status that ``judge`` gives it. Raises the errors of
+    :func:`run_recorded`.
     """
     with RunSession(observer) as session:
         outcome = run_recorded(request, partial(connect, request.board), observer, session)
@@ -93,10 +93,10 @@ def run_recorded(
     observer: Observer,
     session: RunSession,
 ) -> Outcome:
-    """Look at the board, fetch, plan, deploy, run. From the board's answer on it is recorded.
+    """Look at the board, fetch, plan, deploy, run; record from the board's answer on.
 
-    Raises ConfigError before anything is run, InfraError when host, link or board broke (finished
-    trials stay on disk), JobError when a model cannot be quantized. Programs that fail on the board
+    Raises ConfigError before anything runs, InfraError if host, link or board failed (finished
+    trials stay on disk), JobError if a model cannot be quantized. Programs that fail on the board
     are in the outcome.
     """
     recipe, board, lab = request.recipe, request.board, request.lab
@@ -122,7 +122,7 @@ def run_recorded(
         observer.note(f"run directory: {directory.path}")
         ready = way.prepare(held)
         held, (prepared,) = ready.held, ready.prepared
-        # Planned before gigabytes are sent: what does not fit is refused at once.
+        # Planned before gigabytes are sent: a plan that does not fit is refused at once.
         forecast = make_forecast(prepared, held.facts, held.rates)
         plan = plan_trials(recipe, forecast, max_seconds)
         limits = planned_limits(recipe, plan.trials, forecast, max_seconds)

@@ -1,4 +1,4 @@
-"""Runs a plan: one trial after the other, every finished one on disk before the next begins."""
+"""Run a plan: one trial after the other; each is on disk before the next begins."""
 
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -31,14 +31,14 @@ from labctl.runs.record.journal import Attempt, Journal, stays_open
 from labctl.runs.record.repository import note_in_index
 from labctl.runs.trial.trial import run_trial, skipped_trial
 
-#: What cuts a trial and may be over: it restarted, its agent was killed, bytes came wrong.
+#: Errors that may pass: the board restarted, its agent was killed, bytes arrived wrong.
 _REPEATED = (BoardError, IntegrityError)
 _LASTING = (LeaseLost, BoardNoSpace, BoardNotReady, BoardPermission, SurvivingProcess)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A run that came to its end."""
+    """A finished run."""
 
     directory: RunDirectory
     run: RunRecord
@@ -47,19 +47,19 @@ class Outcome:
 
     @property
     def exit_status(self) -> int:
-        """0 when every variant has a result, no trial failed and no gate was missed."""
+        """0 if every variant has a result, no trial failed and no gate was missed."""
         failed = any(trial.state is TrialState.FAILED for trial in self.trials)
         missed = any(gate.passed is False for gate in self.gates)
         without = any(summary.trials_ok == 0 for summary in summarise(self.trials))
         return ExitStatus.JOB if failed or missed or without else ExitStatus.OK
 
 
-#: Returns the exit status of a run that came to its end, as its caller judges it.
+#: Returns the exit status of a finished run, judged by the caller.
 Judge = Callable[[Outcome], int]
 
 
 def usual_status(outcome: Outcome) -> int:
-    """Return the exit status that a run has by itself."""
+    """Return the run's own exit status."""
     return outcome.exit_status
 
 
@@ -70,11 +70,11 @@ def run_trials(
     *,
     still_ours: bool = False,
 ) -> Outcome:
-    """Run all trials but those that are ``done``, and judge the gates.
+    """Run all trials except ``done``, and judge the gates.
 
-    ``still_ours``: nobody else had the board since this run had it; a job may be under way. Raises
-    the error that ended the run early; what was finished stays in the directory, and ``end.json``
-    says what happened. A job's failure ends its variant, not the run.
+    ``still_ours``: nobody else had the board since this run had it; a job may be running. Raises
+    the error that ended the run early; finished trials stay in the directory, and ``end.json`` has
+    the reason. A job's failure ends its variant, not the run.
     """
     records = {record.number: record for record in done}
     _remember(context, done)
@@ -93,7 +93,7 @@ def run_trials(
     except KeyboardInterrupt:
         _break_off(context, "interrupted")
         raise
-    except Exception as error:  # a bug too: the run says how it ended
+    except Exception as error:  # also a bug: the run's end is recorded
         _break_off(context, "failed", Failure.of(error))
         raise
     run, gates = context.run, context.prepared.recipe.gates
@@ -108,23 +108,23 @@ def run_trials(
 def remaining(
     journal: Journal, trials: Sequence[PlannedTrial], done: Container[int]
 ) -> list[PlannedTrial]:
-    """Return the trials that are not ``done``: one that may be under way first, then as planned.
+    """Return the trials that are not ``done``: first a trial that may be running, then as planned.
 
-    A repeat that was left out before it has no record either; running that one first would take the
-    board again, which ends the running job.
+    An earlier repeat that was left out has no record either; running it first would take the board
+    again and end the running job.
     """
     undone = [trial for trial in trials if trial.number not in done]
     return sorted(undone, key=lambda trial: not journal.attempt(trial.number).open)
 
 
 def _is_needless(context: RunContext, trial: PlannedTrial, records: Iterable[TrialRecord]) -> bool:
-    """Tell whether a repeat would tell little that is not known."""
+    """Return True if a repeat would add little information."""
     precision = context.prepared.recipe.repeats_until
     if not trial.optional or precision is None:
         return False
     limit = precision.max_time
     if context.journal.attempt(trial.number).open:
-        return False  # its job may run, and nothing else beside it
+        return False  # its job may be running, and nothing else may run beside it
     if limit is not None and context.clock.spent >= limit:
         return True
     slug = trial.variant.slug
@@ -134,7 +134,7 @@ def _is_needless(context: RunContext, trial: PlannedTrial, records: Iterable[Tri
 
 
 def _remember(context: RunContext, done: Sequence[TrialRecord]) -> None:
-    """Note what an earlier controller would know by now."""
+    """Note facts that an earlier controller would know now."""
     for record in done:
         context.clock.remember(record)
         if record.state is TrialState.FAILED:
@@ -160,7 +160,7 @@ def _one(context: RunContext, trial: PlannedTrial, total: int) -> TrialRecord:
     context.held.claim.require()
     context.directory.add(record)
     if reason is None and not (error and stays_open(error)):
-        # Only now: until the record is on disk, the board's files are the only ones for sure.
+        # Only now: until the record is on disk, the board may have the only copy of the files.
         if len(context.ahead) == 1 and (error is None or isinstance(error, JobError)):
             context.last = attempt  # settings are put back first
         else:
@@ -174,7 +174,7 @@ def _one(context: RunContext, trial: PlannedTrial, total: int) -> TrialRecord:
 
 
 def _tidy_up(context: RunContext, attempt: Attempt, remove: Callable[[Attempt], None]) -> None:
-    """Remove a job. A board that is lost now is no trial's failure, nor the run's at its end."""
+    """Remove a job. Losing the board here fails neither a trial nor the run."""
     try:
         remove(attempt)
     except KeyboardInterrupt:
@@ -189,9 +189,9 @@ def _tidy_up(context: RunContext, attempt: Attempt, remove: Callable[[Attempt], 
 def _measure(
     context: RunContext, trial: PlannedTrial, attempt: Attempt, total: int
 ) -> tuple[TrialRecord, Exception | None, Attempt]:
-    """Begin a trial until nothing of host, link or board cuts it, or the budget is used."""
+    """Repeat a trial until host, link and board do not interrupt it, or the budget is used."""
     if context.held.claim.is_inherited and not attempt.open:
-        context.take_lease()  # the job that it was kept for came to its end
+        context.take_lease()  # the job for which it was kept has ended
     budget = context.prepared.recipe.infra_retries + attempt.open
     while True:
         record, error = _attempt(context, trial, attempt, total)
@@ -211,7 +211,7 @@ def _measure(
             context.stop_job(attempt)
             if context.lost:
                 raise context.lost
-        except InfraError as worse:  # what the run ends with; the record keeps what cut it
+        except InfraError as worse:  # the run ends with this; the record keeps the first error
             return record, worse, attempt
         attempt = context.journal.attempt(trial.number)
 
@@ -244,7 +244,7 @@ def _reason_to_skip(context: RunContext, trial: PlannedTrial) -> str | None:
 def _break_off(
     context: RunContext, state: Literal["failed", "interrupted"], failure: Failure | None = None
 ) -> None:
-    """Say how the run ended; a host that cannot write it hides nothing of why."""
+    """Record how the run ended; a failure to write must not hide the reason."""
     try:
         _finish(context, state, failure=failure)
     except HostError as error:

@@ -1,4 +1,4 @@
-"""``labctl watch``: look on at a run that another process drives, from its directory alone."""
+"""``labctl watch``: watch a run that another process drives, from its directory only."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,9 +13,9 @@ from labctl.runs.runner import Outcome
 
 
 def find_watched(runs: Path, name: str | None) -> RunDirectory:
-    """Return the run of a name; for None the newest that a controller drives, else the newest.
+    """Return the run of a name; for None the newest run with a controller, else the newest.
 
-    Raises ConfigError when there is none, or it has no events.
+    Raises ConfigError if there is no such run, or it has no events.
     """
     if name is None:
         driven = [directory for directory in all_directories(runs) if directory.is_held()]
@@ -45,7 +45,7 @@ def _why_no_events(directory: RunDirectory) -> str:
 
 
 class Watch:
-    """One look at a run, from its first event until no controller drives it any more."""
+    """One watch of a run, from its first event until no controller drives it."""
 
     def __init__(
         self, directory: RunDirectory, *, wait: Callable[[float], None] = interrupts.sleep
@@ -57,7 +57,7 @@ class Watch:
         self._contact: Contact | Evaluation | None = None
 
     def events(self) -> Iterator[AnyEvent | None]:
-        """Yield all events, old and new; None for each look that found nothing new.
+        """Yield all events, old and new; None for each look without a new event.
 
         Raises NewerRecord.
         """
@@ -69,19 +69,19 @@ class Watch:
 
     @property
     def last(self) -> AnyEvent | None:
-        """The last event that was read."""
+        """The last read event."""
         return self._last
 
     @property
     def damaged(self) -> int:
-        """Number of lines that were no events, as a power cut or a full disk leaves them."""
+        """Number of lines that were not events, for example after a power cut or a full disk."""
         return self._reader.damaged
 
     def end(self) -> End | None:
         """Return how the controller left the run; None if it died. Raises ConfigError.
 
-        Where its events ended before it did, as on a full disk, ``end.json`` knows; not that of an
-        earlier controller, whose end a later one that was killed had no time to remove.
+        If the events ended before the run, as on a full disk, uses ``end.json``. Ignores the end of
+        an earlier controller that a killed later controller had no time to remove.
         """
         logged = self._last if isinstance(self._last, End) else None
         end = self._directory.end()

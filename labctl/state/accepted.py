@@ -4,15 +4,21 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from labctl.database.questions import select
+from labctl.state import sql
 from labctl.state.events import this_user
-from labctl.state.tables import insert, read, short_line
+from labctl.state.tables import read, short_line
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from labctl.state.sql import StateDatabase
 
-_COLUMNS = "plan, row_name, variant, ratio, night, source, good, reason, made_by, made_at"
+_TABLE = "accepted_slowdown"
+_NAMES = (
+    "plan", "row_name", "variant", "ratio", "night", "source", "good", "reason", "made_by",
+    "made_at",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -48,10 +54,10 @@ class AcceptedSlowdowns:
 
     def list(self, plan: str) -> list[Accepted]:
         """Return those of a plan; damaged ones are left out. Raises HostError, ConfigError."""
-        question = f"SELECT {_COLUMNS} FROM accepted_slowdown WHERE plan = :plan"
+        question = select(_NAMES, _TABLE, "plan = :plan")
         found = []
         for row in self._state.ask(question, {"plan": plan}):
-            values, damaged = read("accepted_slowdown", _COLUMNS.split(", "), row)
+            values, damaged = read(_TABLE, _NAMES, row)
             if damaged is None:
                 found.append(Accepted(**values))
         return sorted(found, key=lambda one: (one.row_name, one.variant))
@@ -75,7 +81,7 @@ class AcceptedSlowdowns:
 
         def change(connection: "Connection") -> None:
             _delete(connection, made)
-            insert(connection, "accepted_slowdown", made.document())
+            sql.insert(connection, _TABLE, made.document())
 
         self._state.change(change)
         return made
@@ -86,11 +92,5 @@ class AcceptedSlowdowns:
 
 
 def _delete(connection: "Connection", one: Accepted) -> None:
-    from sqlalchemy import text
-
-    statement = (
-        "DELETE FROM accepted_slowdown"
-        " WHERE plan = :plan AND row_name = :row_name AND variant = :variant"
-    )
     names = {"plan": one.plan, "row_name": one.row_name, "variant": one.variant}
-    connection.execute(text(statement), names)
+    sql.delete(connection, _TABLE, names)

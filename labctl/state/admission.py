@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from labctl.database.questions import select
 from labctl.errors import BoardBusy, BoardOutOfService
 from labctl.state.health import out_of_service
 from labctl.state.job import remaining, waiting_for
@@ -24,9 +25,26 @@ if TYPE_CHECKING:
 
 #: Of so many free boards it is asked who had them last.
 _MOST_LAST = 16
-_KEPT = (
-    "SELECT board, unit, name FROM job WHERE board IS NOT NULL AND unit IS NOT NULL"
-    " AND (state = 'running' OR (state = 'waiting' AND expires >= :now))"
+_KEPT = select(
+    "board, unit, name",
+    "job",
+    "board IS NOT NULL AND unit IS NOT NULL",
+    "(state = 'running' OR (state = 'waiting' AND expires >= :now))",
+)
+_RUNNING = select(
+    "submitter, group_id, COUNT(*)",
+    "job",
+    "state = 'running'",
+    COUNTS,
+    group="submitter, group_id",
+)
+_LAST = select(
+    "submitter, group_id",
+    "job",
+    "board = :board AND ended_at IS NOT NULL",
+    COUNTS,
+    order="ended_at DESC",
+    limit=1,
 )
 
 
@@ -52,9 +70,7 @@ def hand_out_now(
     waiting = [one for one in waiting_for(ask, now, boards) if one[0].id not in without]
     if not waiting:
         return HandOut()
-    running = "SELECT submitter, group_id, COUNT(*) FROM job WHERE state = 'running'"
-    rows = ask(f"{running} AND {COUNTS} GROUP BY submitter, group_id", {})
-    counts = {(user, group): count for user, group, count in rows}
+    counts = {(user, group): count for user, group, count in ask(_RUNNING, {})}
     admission = Admission(ask, now, state)
 
     def may_have(job: Waiting, board: str) -> bool:
@@ -78,11 +94,7 @@ def hand_out_now(
 
 def _last_of(ask: "Ask", boards: Sequence[str]) -> set[Source]:
     """Return whose jobs ended last on some boards; many boards are shared without that."""
-    question = (
-        "SELECT submitter, group_id FROM job WHERE board = :board AND ended_at IS NOT NULL"
-        f" AND {COUNTS} ORDER BY ended_at DESC LIMIT 1"
-    )
-    found = [ask(question, {"board": board}) for board in boards[:_MOST_LAST]]
+    found = [ask(_LAST, {"board": board}) for board in boards[:_MOST_LAST]]
     return {(user, group) for rows in found for user, group in rows}
 
 

@@ -30,12 +30,11 @@ def renew(connection: "Connection", worker: str, expires: float) -> None:
 
     So it does for a job of a process that waits while its inputs are fetched.
     """
-    values = {"worker": worker, "expires": expires}
-    states = "state IN ('running', 'waiting')"
-    question = f"UPDATE job SET expires = :expires WHERE worker = :worker AND {states}"
-    sql.run(connection, question, values)
-    question = "UPDATE job_group SET expires = :expires WHERE owner = :worker AND expires > 0"
-    sql.run(connection, question, values)
+    from labctl.state.statements import RENEW_GROUPS, RENEW_JOBS
+
+    values = {"of_worker": worker, "until": expires}
+    connection.execute(RENEW_JOBS, values)
+    connection.execute(RENEW_GROUPS, values)
 
 
 def lost_jobs(ask: "Ask", now: float) -> Sequence[Job]:
@@ -124,7 +123,7 @@ def _is_cut(connection: "Connection", job: Job) -> bool:
         "SELECT 1 FROM job JOIN job_group ON job_group.id = job.group_id"
         " WHERE unit = :unit AND restarts <> 0 AND state IN ('done', 'cancelled')"
     )
-    return bool(job.unit and sql.rows(connection, question, {"unit": job.unit}))
+    return bool(job.unit and sql.asker(connection)(question, {"unit": job.unit}))
 
 
 def _cancel_unit(connection: "Connection", job: Job, now: float, reason: str) -> None:
@@ -134,5 +133,5 @@ def _cancel_unit(connection: "Connection", job: Job, now: float, reason: str) ->
 
 def left_of_unit(connection: "Connection", job: Job) -> Sequence[Job]:
     """Return the waiting jobs of a unit, in their order."""
-    where = "unit = :unit AND state = 'waiting' ORDER BY position, id"
-    return jobs_where(sql.asker(connection), where, {"unit": job.unit})
+    waits, asked = "unit = :unit AND state = 'waiting'", {"unit": job.unit}
+    return jobs_where(sql.asker(connection), waits, asked, order="position, id")

@@ -7,17 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from labctl.checked import LONGEST_LINE
 from labctl.errors import ConfigError
 from labctl.state.events import add_row, clock, last_rows
 from labctl.state.tables import as_json, short_line
+from labctl.text_types import LONGEST_LINE
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from labctl.state.sql import StateDatabase
 
-_COLUMNS = "id, at, actor, via, action, subject, reason, details"
+_NAMES = ("id", "at", "actor", "via", "action", "subject", "reason", "details")
 
 
 def checked_reason(reason: str | None) -> str | None:
@@ -105,7 +105,7 @@ class Audit:
             # Not LIKE: a name may hold its wildcards.
             names = {"actor": actor, "user": f"{actor}@", "length": len(actor) + 1}
             wanted["(actor = :actor OR substr(actor, 1, :length) = :user)"] = names
-        rows = last_rows(self._state, "audit", _COLUMNS, wanted, limit=limit)
+        rows = last_rows(self._state, "audit", _NAMES, wanted, limit=limit)
         return [AuditEntry(**values, damaged=why) for values, why in rows]
 
 

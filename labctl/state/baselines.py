@@ -6,10 +6,13 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from labctl.checked import LAST_GOOD, LONGEST_LINE, unknown
+from labctl.database.questions import select
 from labctl.errors import ConfigError
+from labctl.state import sql
 from labctl.state.events import this_user
-from labctl.state.tables import insert, read, short_line
+from labctl.state.tables import read, short_line
+from labctl.suggestions import unknown
+from labctl.text_types import LAST_GOOD, LONGEST_LINE
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -19,8 +22,8 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"[^\W_][\w.+-]{0,62}")
 #: Names of runs that commands and gates take already.
 _TAKEN = ("latest", LAST_GOOD)
-_COLUMNS = "name, variant, note, set_by, set_at"
-_RUN_COLUMNS = "baseline, run, position"
+_NAMES = ("name", "variant", "note", "set_by", "set_at")
+_RUN_NAMES = ("baseline", "run", "position")
 _UNKNOWN_TIME = datetime.fromtimestamp(0, UTC)
 
 
@@ -56,15 +59,15 @@ class Baselines:
         """Return all, by name. Raises HostError, ConfigError as the database does."""
         runs: dict[str, tuple[str, ...]] = {}
         wrong: dict[str, str] = {}
-        question = f"SELECT {_RUN_COLUMNS} FROM baseline_run ORDER BY baseline, position"
+        question = select(_RUN_NAMES, "baseline_run", order="baseline, position")
         for row in self._state.ask(question, {}):
-            values, why = read("baseline_run", _RUN_COLUMNS.split(", "), row)
+            values, why = read("baseline_run", _RUN_NAMES, row)
             name = str(values["baseline"])
             runs[name] = (*runs.get(name, ()), values["run"])
             wrong |= {name: f"a run of it is {why}"} if why else {}
         found = []
-        for row in self._state.ask(f"SELECT {_COLUMNS} FROM baseline", {}):
-            values, why = read("baseline", _COLUMNS.split(", "), row)
+        for row in self._state.ask(select(_NAMES, "baseline"), {}):
+            values, why = read("baseline", _NAMES, row)
             name = values["name"]
             why = why or wrong.get(name)
             found.append(Baseline(**values, runs=runs.pop(name, ()), damaged=why))
@@ -126,9 +129,8 @@ class Baselines:
 
         def change(connection: "Connection") -> None:
             _delete(connection, name)
-            insert(connection, "baseline", row)
-            for place in places:
-                insert(connection, "baseline_run", place)
+            sql.insert(connection, "baseline", row)
+            sql.insert(connection, "baseline_run", *places)
 
         self._state.change(change)
         return new
@@ -162,10 +164,5 @@ def _unknown(name: str, known: Sequence[str]) -> ConfigError:
 
 
 def _delete(connection: "Connection", name: str) -> None:
-    from sqlalchemy import text
-
-    for statement in (
-        "DELETE FROM baseline WHERE name = :name",
-        "DELETE FROM baseline_run WHERE baseline = :name",
-    ):
-        connection.execute(text(statement), {"name": name})
+    sql.delete(connection, "baseline", {"name": name})
+    sql.delete(connection, "baseline_run", {"baseline": name})

@@ -8,6 +8,7 @@ them. All else is infrastructure: no source is blamed for what a cable may have 
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from labctl.errors import Blame, ExitStatus
@@ -59,11 +60,7 @@ def blame_reason(boards: Iterable[str], last: str) -> str:
 def note_broken(connection: "Connection", job: "Job", board: str, now: float) -> "Job":
     """Record that a board broke under a queued job; return the changed job."""
     noted = replace(job, broken={board: now, **job.broken})
-    sql.run(
-        connection,
-        "UPDATE job SET broken = :broken WHERE id = :id",
-        {"id": job.id, "broken": json.dumps(noted.broken)},
-    )
+    sql.update(connection, "job", {"id": job.id}, {"broken": json.dumps(noted.broken)})
     return noted
 
 
@@ -82,17 +79,19 @@ def given_up(
 
 def _known(connection: "Connection", job: "Job", board: str, at: float) -> BrokenBoard:
     asked = {"board": board, "id": job.id}
-    before = sql.rows(connection, _EVIDENCE, {**asked, "after": 0.0})
+    ask = sql.asker(connection)
     # A job that began before that says nothing about the time after it.
-    later = sql.rows(connection, _EVIDENCE, {**asked, "after": at})
-    before, later = ([row for row in rows if _is_sound(row)] for rows in (before, later))
-    earlier = max((row for row in before if row["at"] <= at), key=_moment, default=None)
-    after = sorted((row for row in later if row["at"] > at), key=_moment)
+    before, later = (ask(_EVIDENCE, {**asked, "after": since}) for since in (0.0, at))
+    known = [(then, value) for then, value in before if _is_moment(then) and then <= at]
+    after = sorted(
+        ((then, value) for then, value in later if _is_moment(then) and then > at),
+        key=itemgetter(0),
+    )
     return BrokenBoard(
         board,
-        was_well=earlier is not None and earlier["value"] == "good",
-        is_well=bool(after) and after[-1]["value"] == "good",
-        with_others=any(row["value"] == "host" for row in after)
+        was_well=bool(known) and max(known, key=itemgetter(0))[1] == "good",
+        is_well=bool(after) and after[-1][1] == "good",
+        with_others=any(value == "host" for _, value in after)
         or _others_broke(connection, job, board, at),
     )
 
@@ -107,10 +106,6 @@ def _others_broke(connection: "Connection", job: "Job", board: str, at: float) -
     )
 
 
-def _is_sound(row: "dict[str, object]") -> bool:
+def _is_moment(value: object) -> bool:
     """Return True if a row has a time: what a damaged one says shows nothing."""
-    return read("board_event", ("at",), (row["at"],))[1] is None
-
-
-def _moment(row: "dict[str, float]") -> float:
-    return row["at"]
+    return read("board_event", ("at",), (value,))[1] is None

@@ -93,13 +93,9 @@ class Claim:
         now = self._now(sql.asker(connection)) or 0.0
         expires = now + self._state.lease_seconds
         if self._own is not None:
-            sql.run(
-                connection,
-                "UPDATE job SET expires = :expires, state = 'waiting', worker = NULL,"
-                " ended_at = NULL WHERE id = :id AND (state = 'waiting'"
-                " OR (state = 'cancelled' AND reason = :left))",
-                {"id": self._own, "expires": expires, "left": LEFT},
-            )
+            from labctl.state.statements import WAIT_ON
+
+            connection.execute(WAIT_ON, {"of_job": self._own, "until": expires, "left": LEFT})
             own = job_in(connection, self._own)
             if not own.waits:
                 what = own.damaged or f"{own.state}: {own.reason}"
@@ -161,9 +157,8 @@ class Claim:
 
 def _note(connection: "Connection", reasons: Mapping[str, str]) -> None:
     """Store why jobs wait, of many jobs some."""
-    from sqlalchemy import text
+    from labctl.state.statements import NOTE_REASON
 
-    statement = text("UPDATE job SET reason = :reason WHERE id = :id AND state = 'waiting'")
-    values = [{"id": job, "reason": reason} for job, reason in reasons.items()]
+    values = [{"of_job": job, "why": reason} for job, reason in reasons.items()]
     if values:
-        connection.execute(statement, values[:_MOST_REASONS])
+        connection.execute(NOTE_REASON, values[:_MOST_REASONS])

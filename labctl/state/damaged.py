@@ -9,10 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from labctl.database.questions import select
 from labctl.errors import ConfigError
+from labctl.state import sql
 from labctl.state.audit import add_audit, checked_reason
 from labctl.state.events import clock
-from labctl.state.tables import COLUMNS, insert, read
+from labctl.state.tables import COLUMNS, read
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -36,7 +38,7 @@ def damaged_rows(state: "StateDatabase") -> Sequence[DamagedRow]:
     return [
         found
         for table, columns in COLUMNS.items()
-        for row in state.ask(f"SELECT {', '.join(columns)} FROM {table}", {})
+        for row in state.ask(select(columns, table), {})
         if (found := _damaged(table, row)) is not None
     ]
 
@@ -48,28 +50,29 @@ def remove_damaged(
 
     Raises ConfigError for an id that no damaged row has, HostError.
     """
-    from sqlalchemy import text
+    from sqlalchemy import Text, cast, literal_column
+
+    from labctl.state.sql_tables import UNTYPED
 
     why = checked_reason(reason) or ""
 
     def change(connection: "Connection") -> Sequence[DamagedRow]:
-        removed = []
-        is_sqlite = connection.dialect.name == "sqlite"
-        place, key = ("rowid", ":place") if is_sqlite else ("ctid", "CAST(:place AS tid)")
-        now = clock(connection, state.now)
-        for table, columns in COLUMNS.items():
-            question = f"SELECT CAST({place} AS TEXT), {', '.join(columns)} FROM {table}"
-            for at, *row in connection.execute(text(question)).all():
-                found = _damaged(table, tuple(row))
+        removed, now = [], clock(connection, state.now)
+        # A name of the row itself: any of its values may be damaged.
+        row_name = "rowid" if connection.dialect.name == "sqlite" else "ctid"
+        place = cast(literal_column(row_name), Text)
+        for name, table in UNTYPED.items():
+            question = table.select().with_only_columns(place, *table.c)
+            for at, *row in connection.execute(question).all():
+                found = _damaged(name, tuple(row))
                 if found is None or found.id not in ids:
                     continue
-                delete = text(f"DELETE FROM {table} WHERE {place} = {key}")
-                connection.execute(delete, {"place": int(at) if is_sqlite else at})
-                if table == "state_identity":  # boards know the lab by one
-                    insert(connection, table, {"id": secrets.token_hex(8)})
+                connection.execute(table.delete().where(place == at))
+                if name == "state_identity":  # boards know the lab by one
+                    sql.insert(connection, name, {"id": secrets.token_hex(8)})
                 details = {"damaged": found.damaged}
                 add_audit(
-                    connection, now, by, "cli", "state remove", subject=table, reason=why,
+                    connection, now, by, "cli", "state remove", subject=name, reason=why,
                     details=details,
                 )  # fmt: skip
                 removed.append(found)

@@ -2,12 +2,14 @@
 
 import builtins
 import socket
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from labctl.files import user_name
-from labctl.state.tables import MOST_WHOLE, as_json, checked, insert, read, short_line
+from labctl.database.questions import select
+from labctl.state import sql
+from labctl.state.tables import MOST_WHOLE, as_json, read, short_line
+from labctl.user import user_name
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 #: verdict of a comparison that the same builds on the same board did not confirm.
 EventKind = Literal["health", "state", "firmware", "check", "recovery", "host", "flip"]
 
-_COLUMNS = "id, board, at, kind, value, reason, made_by, details"
+_NAMES = ("id", "board", "at", "kind", "value", "reason", "made_by", "details")
 #: Sound numbers of the rows of a log: other values do not count, wherever a database sorts them.
 _SOUND = f"id BETWEEN 0 AND {MOST_WHOLE - 1}"
 
@@ -75,7 +77,7 @@ class BoardEvents:
         if kinds:
             names = {f"kind{number}": kind for number, kind in enumerate(kinds)}
             wanted[f"kind IN ({', '.join(f':{name}' for name in names)})"] = names
-        rows = last_rows(self._state, "board_event", _COLUMNS, wanted, limit=limit)
+        rows = last_rows(self._state, "board_event", _NAMES, wanted, limit=limit)
         return [BoardEvent(**values, damaged=why) for values, why in rows]
 
     def add(
@@ -123,16 +125,14 @@ def add_event(
 
 def add_row(connection: "Connection", table: str, values: Mapping[str, Any]) -> None:
     """Append a row to a log, with the next number. Raises ConfigError."""
-    from sqlalchemy import text
-
-    last = text(f"SELECT COALESCE(MAX(id), 0) FROM {table} WHERE {_SOUND}")
-    insert(connection, table, {"id": connection.execute(last).scalar_one() + 1, **values})
+    ((last,),) = sql.asker(connection)(select("COALESCE(MAX(id), 0)", table, _SOUND), {})
+    sql.insert(connection, table, {"id": last + 1, **values})
 
 
 def last_rows(
     state: "StateDatabase",
     table: str,
-    columns: str,
+    names: Sequence[str],
     wanted: Mapping[str, Mapping[str, object]],
     *,
     limit: int | None,
@@ -145,11 +145,9 @@ def last_rows(
     found: builtins.list[Any] = []
     for condition in (_SOUND, f"NOT ({_SOUND})", "id IS NULL"):
         if limit is None or len(found) < limit:
-            where = " AND ".join([condition, *wanted])
-            last = "" if limit is None else f" LIMIT {int(limit) - len(found)}"
-            question = f"SELECT {columns} FROM {table} WHERE {where} ORDER BY id DESC{last}"
+            last = None if limit is None else limit - len(found)
+            question = select(names, table, condition, *wanted, order="id DESC", limit=last)
             found += state.ask(question, {k: v for one in wanted.values() for k, v in one.items()})
-    names = columns.split(", ")
     return [read(table, names, row) for row in reversed(found)]
 
 
@@ -167,30 +165,21 @@ def set_state(
 
     The transaction is the caller's.
     """
-    from sqlalchemy import text
-
-    question = text("SELECT state FROM board_health WHERE board = :board")
-    if details or connection.execute(question, {"board": board}).scalar() != state:
+    question = "SELECT state FROM board_health WHERE board = :board"
+    if details or [(state,)] != sql.asker(connection)(question, {"board": board}):
         keep_row(connection, board, {"state": state})
         add_event(connection, at, board, "state", state, by=by, reason=reason, details=details)
 
 
 def keep_row(connection: "Connection", board: str, values: Mapping[str, Any]) -> None:
     """Change columns of a board's row in board_health; create the row if needed."""
-    from sqlalchemy import text
-
-    row = {**checked("board_health", values), "board": board}
-    changes = ", ".join(f"{name} = :{name}" for name in values)
-    update = text(f"UPDATE board_health SET {changes} WHERE board = :board")
-    if connection.execute(update, row).rowcount == 0:
-        insert(connection, "board_health", row)
+    if not sql.update(connection, "board_health", {"board": board}, values):
+        sql.insert(connection, "board_health", {"jobs_since_check": 0, **values, "board": board})
 
 
 def clock(connection: "Connection", now: str) -> float:
     """Return this moment by the database's clock, of which ``now`` is the SQL."""
-    from sqlalchemy import text
-
-    return float(connection.execute(text(f"SELECT {now}")).scalar_one())
+    return float(sql.asker(connection)(f"SELECT {now}", {})[0][0])
 
 
 def this_user() -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from labctl.database.questions import select
 from labctl.errors import Blame, ExitStatus, HostTimeout
 from labctl.state import sql
 from labctl.state.attempts import wait_again
@@ -16,7 +17,7 @@ from labctl.state.events import clock
 from labctl.state.job import end, jobs_where
 from labctl.state.job_parts import boards_of
 from labctl.state.sql import rows_of
-from labctl.state.tables import insert, read, short_line, stored_names
+from labctl.state.tables import read, short_line, stored_names
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -25,8 +26,16 @@ if TYPE_CHECKING:
     from labctl.state.sql import StateDatabase
 
 GroupKind = Literal["batch", "nightly"]
-_COLUMNS = (
-    "id, state, board, run, exit_status, blame, reason, failures, ended_at, started_at, attempts"
+_NAMES = (
+    "id", "state", "board", "run", "exit_status", "blame", "reason", "failures", "ended_at",
+    "started_at", "attempts",
+)  # fmt: skip
+_NEWS = select(
+    _NAMES,
+    "job",
+    "group_id = :group",
+    "(ended_at >= :since OR (ended_at IS NULL AND (state <> 'waiting' OR failures > 0)))",
+    order="ended_at, id",
 )
 
 
@@ -92,19 +101,21 @@ class Groups:
 
         def change(connection: "Connection") -> None:
             now = clock(connection, self._state.now)
-            values = {
-                "id": group.id,
-                "kind": group.kind,
-                "name": short_line(group.name) or "",
-                "submitter": group.submitter,
-                "restarts": int(group.restarts),
-                "boards": stored_names(()),
-                "leaves": stored_names(()),
-                "made_at": now,
-            }
-            insert(connection, "job_group", values, "ON CONFLICT DO NOTHING")
             question = "SELECT owner, expires FROM job_group WHERE id = :id"
-            (row,) = sql.asker(connection)(question, {"id": group.id})
+            row = next(iter(sql.asker(connection)(question, {"id": group.id})), None)
+            if row is None:
+                new = {
+                    "id": group.id,
+                    "kind": group.kind,
+                    "name": short_line(group.name) or "",
+                    "submitter": group.submitter,
+                    "restarts": int(group.restarts),
+                    "boards": stored_names(()),
+                    "leaves": stored_names(()),
+                    "made_at": now,
+                }
+                sql.insert(connection, "job_group", new)
+                row = (None, None)
             found, damaged = read("job_group", ("owner", "expires"), row)
             before = found["owner"] if damaged is None else None
             if before is not None and before != owner:
@@ -117,10 +128,13 @@ class Groups:
                         f" {self._state.lease_seconds:.0f} s",
                     )
             expires = None if owner is None else now + self._state.lease_seconds
-            changed = "owner = :owner, boards = :boards, leaves = :leaves, expires = :expires"
-            values = {"id": group.id, "owner": owner, "expires": expires}
-            values |= {"boards": stored_names(boards), "leaves": stored_names(())}
-            sql.run(connection, f"UPDATE job_group SET {changed} WHERE id = :id", values)
+            values = {
+                "owner": owner,
+                "expires": expires,
+                "boards": stored_names(boards),
+                "leaves": stored_names(()),
+            }
+            sql.update(connection, "job_group", {"id": group.id}, values)
 
         self._state.change(change)
 
@@ -128,9 +142,8 @@ class Groups:
         """Record the jobs, and contents of jobs, that the owner leaves: nobody waits for them."""
 
         def change(connection: "Connection") -> None:
-            told = "UPDATE job_group SET leaves = :leaves WHERE id = :id AND owner = :owner"
-            values = {"id": group, "owner": owner, "leaves": stored_names(leaves)}
-            sql.run(connection, told, values)
+            values = {"leaves": stored_names(leaves)}
+            sql.update(connection, "job_group", {"id": group, "owner": owner}, values)
 
         self._state.change(change)
 
@@ -138,21 +151,20 @@ class Groups:
         """Let nothing new of a group begin, unless another owner has it now."""
 
         def change(connection: "Connection") -> None:
-            gone = "UPDATE job_group SET expires = 0 WHERE id = :id AND owner = :owner"
-            sql.run(connection, gone, {"id": group, "owner": owner})
+            sql.update(connection, "job_group", {"id": group, "owner": owner}, {"expires": 0.0})
 
         self._state.change(change)
 
     def stopped(self) -> Mapping[str, str]:
         """Return the groups whose owner is gone, with kind and name: nothing new of them begins."""
         gone = f"owner IS NOT NULL AND expires < {self._state.now}"
-        rows = self._state.ask(f"SELECT id, kind, name FROM job_group WHERE {gone}", {})
+        rows = self._state.ask(select("id, kind, name", "job_group", gone), {})
         found = (read("job_group", ("id", "kind", "name"), row)[0] for row in rows)
         return {one["id"]: f"{one['kind']} {one['name']}" for one in found}
 
     def jobs(self, jobs: Collection[str]) -> Sequence[GroupJob]:
         """Return those of some jobs, by their ids, that exist."""
-        question = f"SELECT {_COLUMNS} FROM job WHERE id IN"
+        question = select(_NAMES, "job", "id IN")
         return self._state.asking(lambda ask: [*map(_group_job, rows_of(ask, question, jobs))])
 
     def news(self, group: str, since: float) -> tuple[Sequence[GroupJob], int]:
@@ -164,13 +176,8 @@ class Groups:
         def found(ask: "Ask") -> tuple[Sequence[GroupJob], int]:
             asked = {"group": group, "since": since}
             left = "SELECT COUNT(*) FROM job WHERE group_id = :group AND ended_at IS NULL"
-            question = (
-                f"SELECT {_COLUMNS} FROM job WHERE group_id = :group AND (ended_at >= :since"
-                " OR (ended_at IS NULL AND (state <> 'waiting' OR failures > 0)))"
-                " ORDER BY ended_at, id"
-            )
             counted = ask(left, asked)
-            rows = ask(question, asked)
+            rows = ask(_NEWS, asked)
             return [*map(_group_job, rows)], int(counted[0][0]) if counted else 0
 
         return self._state.asking(found)
@@ -216,7 +223,7 @@ class Groups:
 
 
 def _group_job(row: "Row") -> GroupJob:
-    values, damaged = read("job", _COLUMNS.split(", "), row)
+    values, damaged = read("job", _NAMES, row)
     blame = Blame(values["blame"]) if values["blame"] else None
     return GroupJob(**{**values, "blame": blame}, damaged=damaged)
 

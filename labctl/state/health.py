@@ -12,12 +12,13 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from labctl.database.questions import select
 from labctl.errors import BoardBusy, BoardOutOfService
 from labctl.process import start_time
 from labctl.state import sql
 from labctl.state.events import BoardEvent, BoardEvents, add_event, clock, keep_row
 from labctl.state.reservations import Reservations
-from labctl.state.tables import as_json, insert, read, short_line
+from labctl.state.tables import COLUMNS, as_json, read, short_line
 from labctl.state.uses import USES, UseKind
 
 if TYPE_CHECKING:
@@ -26,11 +27,9 @@ if TYPE_CHECKING:
     from labctl.database.base import Ask
     from labctl.state.sql import StateDatabase
 
-_COLUMNS = (
-    "board, health, since, reason, made_by, evidence, state, firmware, checked_at, checked_run,"
-    " jobs_since_check, check_wanted_at, check_wanted_for, contact, contact_at"
-)
-_NAMES = _COLUMNS.split(", ")
+_TABLE = "board_health"
+_NAMES = tuple(COLUMNS[_TABLE])
+_OF_BOARD = select(_NAMES, _TABLE, "CAST(board AS TEXT) = :board")
 
 
 class Health(StrEnum):
@@ -131,11 +130,10 @@ def untrusted_use(pid: int) -> dict[str, Any]:
 
 def out_of_service(ask: "Ask", boards: Collection[str] | None = None) -> dict[str, BoardHealth]:
     """Return the boards whose health excludes users' jobs, by name; of ``boards``, or of all."""
-    question = f"SELECT {_COLUMNS} FROM board_health"
     if boards is None:
-        rows = ask(question, {})
+        rows = ask(select(_NAMES, _TABLE), {})
     else:
-        rows = sql.rows_of(ask, f"{question} WHERE CAST(board AS TEXT) IN", boards)
+        rows = sql.rows_of(ask, select(_NAMES, _TABLE, "CAST(board AS TEXT) IN"), boards)
     found = map(_health, rows)
     return {health.board: health for health in found if not health.may_work}
 
@@ -148,13 +146,12 @@ class Healths:
 
     def list(self) -> list[BoardHealth]:
         """Return the known health, by board. Raises HostError, ConfigError."""
-        rows = self._state.ask(f"SELECT {_COLUMNS} FROM board_health ORDER BY board", {})
+        rows = self._state.ask(select(_NAMES, _TABLE, order="board"), {})
         return [_health(row) for row in rows]
 
     def get(self, board: str) -> BoardHealth:
         """Return the health of a board; unknown if it was never checked."""
-        question = f"SELECT {_COLUMNS} FROM board_health WHERE CAST(board AS TEXT) = :board"
-        rows = self._state.ask(question, {"board": board})
+        rows = self._state.ask(_OF_BOARD, {"board": board})
         return _health(rows[0]) if rows else BoardHealth(board)
 
     def require_work(self, board: str, by: str) -> None:
@@ -192,13 +189,15 @@ class Healths:
             is_the_same = started is not None and started == health.evidence.get("started")
             return pid != os.getpid() and is_the_same
         now = self._state.now
-        question = (
-            f"SELECT 1 FROM board_lease WHERE board = :board AND expires > {now} UNION ALL"
-            " SELECT 1 FROM board_event WHERE board = :board AND kind IN ('state', 'health')"
-            f" AND at > {now} - :lately"
+        leased = select("1", "board_lease", "board = :board", f"expires > {now}")
+        changed = select(
+            "1",
+            "board_event",
+            "board = :board AND kind IN ('state', 'health')",
+            f"at > {now} - :lately",
         )
         asked = {"board": health.board, "lately": self._state.lease_seconds}
-        return bool(self._state.ask(question, asked))
+        return bool(self._state.ask(f"{leased} UNION ALL {changed}", asked))
 
     def working(self, boards: Sequence[str], by: str, *, untrusted: bool = False) -> Sequence[str]:
         """Return the boards that ``by`` may use, or may wait for.
@@ -303,14 +302,11 @@ class Healths:
         self._state.together(board, self._jobs_done)
 
     def _jobs_done(self, boards: Sequence[str]) -> None:
-        from sqlalchemy import text
-
-        count = "jobs_since_check = jobs_since_check + 1"
-        update = text(f"UPDATE board_health SET {count} WHERE board = :board")
-
         def change(connection: "Connection") -> None:
+            from labctl.state.statements import COUNT_JOB
+
             for board in boards:
-                if connection.execute(update, {"board": board}).rowcount == 0:
+                if connection.execute(COUNT_JOB, {"of_board": board}).rowcount == 0:
                     keep_row(connection, board, {"jobs_since_check": 1})
 
         self._state.change(change)
@@ -356,11 +352,8 @@ class Healths:
 
 
 def _row(connection: "Connection", board: str) -> BoardHealth:
-    from sqlalchemy import text
-
-    question = text(f"SELECT {_COLUMNS} FROM board_health WHERE CAST(board AS TEXT) = :board")
-    row = connection.execute(question, {"board": board}).first()
-    return BoardHealth(board) if row is None else _health(row)
+    rows = sql.asker(connection)(_OF_BOARD, {"board": board})
+    return _health(rows[0]) if rows else BoardHealth(board)
 
 
 def _health(row: Sequence[Any]) -> BoardHealth:
@@ -375,8 +368,6 @@ def _health(row: Sequence[Any]) -> BoardHealth:
 
 def _repair(connection: "Connection", health: BoardHealth) -> None:
     """Replace a damaged row by what can be read of it."""
-    from sqlalchemy import text
-
     values = {name: getattr(health, name) for name in _NAMES} | {"evidence": None}
-    connection.execute(text("DELETE FROM board_health WHERE board = :board"), values)
-    insert(connection, "board_health", values)
+    sql.delete(connection, _TABLE, {"board": health.board})
+    sql.insert(connection, _TABLE, values)

@@ -10,14 +10,15 @@ from functools import cached_property, lru_cache
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal
 
+from labctl.database.questions import select
 from labctl.errors import Blame, BoardBusy, ConfigError
-from labctl.files import user_name
 from labctl.state import sql
 from labctl.state.dealing import deal
 from labctl.state.job_parts import boards_of, contents_of, store_boards, store_content
-from labctl.state.tables import checked, insert, read, short_line, stored_names
+from labctl.state.tables import COLUMNS, checked, read, short_line, stored_names
 from labctl.state.uses import Runner, UseKind
 from labctl.state.waiting import Waiting
+from labctl.user import user_name
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -26,17 +27,25 @@ if TYPE_CHECKING:
 
 JobState = Literal["waiting", "running", "done", "cancelled"]
 
-COLUMNS = (
-    "id, kind, runner, name, request, boards, tried, priority, position, submitter, submitted_at,"
-    " expected_seconds, max_seconds, state, board, worker, attempts, failures, expires, stop, run,"
-    " started_at, ended_at, exit_status, blame, reason, broken, uses, group_id, unit, home"
+_NAMES = tuple(COLUMNS["job"])
+_WAITING_NAMES = (
+    "id", "name", "boards", "tried", "uses", "priority", "position", "submitter", "kind", "runner",
+    "max_seconds", "expected_seconds", "failures", "group_id", "unit", "board", "request",
+    "reason", "home",
+)  # fmt: skip
+#: True of jobs in no group, and of groups that have no owner or one that is alive at ``:now``.
+IN_FORCE = (
+    "(group_id IS NULL OR group_id NOT IN"
+    " (SELECT id FROM job_group WHERE owner IS NOT NULL AND expires < :now))"
 )
-NAMES = COLUMNS.split(", ")
-_WAITING = (
-    "id, name, boards, tried, uses, priority, position, submitter, kind, runner, max_seconds,"
-    " expected_seconds, failures, group_id, unit, board, request, reason, home"
+_WAITING = ("state = 'waiting' AND worker IS NULL", IN_FORCE)
+_DEALT = select(
+    "home, SUM(expected_seconds)",
+    "job",
+    "group_id = :group AND state = 'waiting' AND home IS NOT NULL",
+    group="home",
 )
-_WAITING_NAMES = _WAITING.split(", ")
+_REMAINING = ("board", "started_at", "expected_seconds")
 
 
 def new_job_id() -> str:
@@ -161,10 +170,6 @@ def homes_of(ask: "Ask", jobs: Sequence[NewJob]) -> Mapping[str, str]:
         if job.group_id is not None:
             groups.setdefault(job.group_id, {}).setdefault(job.unit or job.id, []).append(job)
     found: dict[str, str] = {}
-    dealt = (
-        "SELECT home, SUM(expected_seconds) FROM job WHERE group_id = :group"
-        " AND state = 'waiting' AND home IS NOT NULL GROUP BY home"
-    )
     for group, units in groups.items():
         whole = [
             Waiting(
@@ -179,7 +184,7 @@ def homes_of(ask: "Ask", jobs: Sequence[NewJob]) -> Mapping[str, str]:
         ]
         loads = {
             str(home): float(seconds)
-            for home, seconds in ask(dealt, {"group": group})
+            for home, seconds in ask(_DEALT, {"group": group})
             if isinstance(seconds, int | float) and isfinite(seconds)
         }
         for unit, home in deal(whole, loads).items():
@@ -199,7 +204,9 @@ def add(
     """Store a job that waits, unless there is one of its id. Raises ConfigError."""
     if not job.boards:
         raise ConfigError(f"job {job.name}: no board is given")
-    values: dict[str, Any] = dict.fromkeys(NAMES) | {
+    if sql.asker(connection)("SELECT 1 FROM job WHERE id = :id", {"id": job.id}):
+        return
+    values: dict[str, Any] = dict.fromkeys(_NAMES) | {
         "id": job.id,
         "kind": job.kind,
         "runner": job.runner,
@@ -223,7 +230,7 @@ def add(
         "failures": 0,
         "expires": expires,
     }
-    insert(connection, "job", values, "ON CONFLICT DO NOTHING")
+    sql.insert(connection, "job", values)
 
 
 def begin(
@@ -245,9 +252,9 @@ def begin(
 
 def follows(ask: "Ask", job: Job) -> bool:
     """Return True if a job of the same unit has ended on the job's board."""
-    ended = "state = 'done' AND unit = :unit AND board = :board"
+    ended = "SELECT 1 FROM job WHERE state = 'done' AND unit = :unit AND board = :board LIMIT 1"
     asked = {"unit": job.unit, "board": job.board}
-    return job.unit is not None and bool(ask(f"SELECT 1 FROM job WHERE {ended} LIMIT 1", asked))
+    return job.unit is not None and bool(ask(ended, asked))
 
 
 def claimed_by(job: Job) -> BoardBusy:
@@ -266,20 +273,27 @@ def worker_name(host: str | None = None) -> str:
     return f"{host or socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
 
 
-def jobs_where(ask: "Ask", where: str, values: Mapping[str, object] | None = None) -> list[Job]:
-    """Return the jobs for which ``where`` is true, SQL that may give an order too."""
-    return _whole(ask, ask(f"SELECT {COLUMNS} FROM job WHERE {where}", values or {}))
+def jobs_where(
+    ask: "Ask",
+    where: str,
+    values: Mapping[str, object] | None = None,
+    *,
+    order: str = "",
+    limit: int | None = None,
+) -> list[Job]:
+    """Return the jobs for which the SQL ``where`` is true."""
+    return _whole(ask, ask(select(_NAMES, "job", where, order=order, limit=limit), values or {}))
 
 
 def jobs_of(ask: "Ask", ids: Collection[str]) -> Mapping[str, Job]:
     """Return jobs by their ids."""
-    rows = sql.rows_of(ask, f"SELECT {COLUMNS} FROM job WHERE id IN", ids)
+    rows = sql.rows_of(ask, select(_NAMES, "job", "id IN"), ids)
     return {job.id: job for job in _whole(ask, rows)}
 
 
 def damaged_jobs(ask: "Ask") -> list[Job]:
     """Return the damaged jobs that run, or of which nobody can read if they do."""
-    rows = ask(f"SELECT {COLUMNS} FROM job WHERE state NOT IN ('waiting', 'done', 'cancelled')", {})
+    rows = ask(select(_NAMES, "job", "state NOT IN ('waiting', 'done', 'cancelled')"), {})
     found = [
         (values, why)
         for values, why in (_read(row) for row in rows if not _is_sound(*row))
@@ -290,7 +304,7 @@ def damaged_jobs(ask: "Ask") -> list[Job]:
 
 
 def _whole(ask: "Ask", rows: Sequence[Sequence[Any]]) -> list[Job]:
-    """Return the jobs of rows of COLUMNS, with what they share."""
+    """Return the jobs of the rows of whole jobs, with what they share."""
     found = [_read(row) for row in rows]
     lists = boards_of(ask, {values["boards"] for values, _ in found})
     contents = contents_of(ask, {values["request"] for values, _ in found})
@@ -306,8 +320,8 @@ def _whole(ask: "Ask", rows: Sequence[Sequence[Any]]) -> list[Job]:
 
 
 def _read(row: Sequence[Any]) -> tuple[dict[str, Any], str | None]:
-    """Return the values of a row of COLUMNS, and why it is damaged."""
-    values, why = read("job", NAMES, row)
+    """Return the values of a job's row, and why it is damaged."""
+    values, why = read("job", _NAMES, row)
     missing = [name for name in ("board", "worker", "expires") if values[name] is None]
     if why is None and values["state"] == "running" and missing:
         why = _damaged(values, f"it runs without {', '.join(missing)}")
@@ -316,7 +330,7 @@ def _read(row: Sequence[Any]) -> tuple[dict[str, Any], str | None]:
 
 @lru_cache(maxsize=4096, typed=True)
 def _is_sound(*row: object) -> bool:
-    """Return True for a row of COLUMNS that is not damaged: most are asked for many times."""
+    """Return True for a job's row that is not damaged: most are asked for many times."""
     return _read(row)[1] is None
 
 
@@ -331,8 +345,7 @@ def _job(values: Mapping[str, Any], why: str | None, boards: tuple[str, ...], co
 
 def update(connection: "Connection", job: str, **values: object) -> None:
     """Give columns of a job new values. Raises ConfigError."""
-    changes = ", ".join(f"{column} = :{column}" for column in checked("job", values))
-    sql.run(connection, f"UPDATE job SET {changes} WHERE id = :id", {"id": job, **values})
+    sql.update(connection, "job", {"id": job}, values)
 
 
 def job_in(connection: "Connection", job: str) -> Job:
@@ -385,15 +398,15 @@ def waiting_for(
     wanted = {digest for (digest,) in named}
     if not wanted:
         return []
-    question = (
-        f"SELECT {_WAITING} FROM job WHERE state = 'waiting' AND worker IS NULL AND {IN_FORCE}"
-    )
     if jobs is None:
-        rows = ask(question, {"now": now})
+        rows = ask(select(_WAITING_NAMES, "job", *_WAITING), {"now": now})
     else:
-        rows = sql.rows_of(ask, f"{question} AND id IN", jobs, {"now": now})
+        of_jobs, of_units = (
+            select(_WAITING_NAMES, "job", *_WAITING, named) for named in ("id IN", "unit IN")
+        )
+        rows = sql.rows_of(ask, of_jobs, jobs, {"now": now})
         units = {row[_WAITING_NAMES.index("unit")] for row in rows} - {None}
-        others = sql.rows_of(ask, f"{question} AND unit IN", units, {"now": now})
+        others = sql.rows_of(ask, of_units, units, {"now": now})
         rows = [*{row[0]: row for row in (*rows, *others)}.values()]
     place = _WAITING_NAMES.index("boards")
     found = [_read_waiting(*row) for row in rows if row[place] in wanted]
@@ -414,21 +427,15 @@ def waiting_for(
 
 def remaining(ask: "Ask", now: float) -> Mapping[str, float]:
     """Return the boards on which jobs run -> the time (s) until each is expected to end."""
-    names = "board, started_at, expected_seconds"
     found = {}
-    for row in ask(f"SELECT {names} FROM job WHERE state = 'running'", {}):
-        one, damaged = read("job", names.split(", "), row)
+    for row in ask(select(_REMAINING, "job", "state = 'running'"), {}):
+        one, damaged = read("job", _REMAINING, row)
         if damaged is None and one["board"] and one["started_at"] is not None:
             ends = one["started_at"] + (one["expected_seconds"] or 0.0)
             found[one["board"]] = max(0.0, ends - now)
     return found
 
 
-#: True of jobs in no group, and of groups that have no owner or one that is alive at ``:now``.
-IN_FORCE = (
-    "(group_id IS NULL OR group_id NOT IN"
-    " (SELECT id FROM job_group WHERE owner IS NOT NULL AND expires < :now))"
-)
 _BEGUN_UNITS = "SELECT DISTINCT unit FROM job WHERE state = 'running' AND unit IS NOT NULL"
 
 
@@ -446,7 +453,7 @@ def _whole_unit(jobs: list[tuple[Waiting, str | None]]) -> tuple[Waiting, str | 
 
 @lru_cache(maxsize=8192, typed=True)
 def _read_waiting(*row: object) -> tuple[Mapping[str, Any], str | None]:
-    """Read a row of _WAITING: most are asked for many times."""
+    """Read a row of a waiting job: most are asked for many times."""
     return read("job", _WAITING_NAMES, row)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from labctl.state import sql
-from labctl.state.tables import checked, read
+from labctl.state.tables import read
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -22,8 +22,7 @@ def store_content(connection: "Connection", request: Mapping[str, Any]) -> str:
     content = json.dumps(request)
     digest = _digest(content)
     if contents_of(sql.asker(connection), {digest}).get(digest) != content:
-        values = checked("job_content", {"sha256": digest, "content": content})
-        _put(connection, "job_content", [values])
+        _put(connection, "job_content", [{"sha256": digest, "content": content}])
     return digest
 
 
@@ -32,8 +31,7 @@ def store_boards(connection: "Connection", boards: Sequence[str]) -> str:
     digest = _digest(json.dumps(boards))
     if boards_of(sql.asker(connection), {digest}).get(digest) != tuple(boards):
         values = [
-            checked("board_list", {"sha256": digest, "place": place, "board": board})
-            for place, board in enumerate(boards)
+            {"sha256": digest, "place": place, "board": board} for place, board in enumerate(boards)
         ]
         _put(connection, "board_list", values)
     return digest
@@ -69,28 +67,17 @@ def drop_unused(
     connection: "Connection", contents: Collection[str], lists: Collection[str]
 ) -> None:
     """Remove those of these contents and lists of boards that no job has any more."""
-    from sqlalchemy import text
+    from labctl.state.statements import DROP_CONTENT, DROP_LIST
 
-    for table, column, digests in (
-        ("job_content", "request", contents),
-        ("board_list", "boards", lists),
-    ):
-        delete = (
-            f"DELETE FROM {table} WHERE sha256 = :digest"
-            f" AND NOT EXISTS (SELECT 1 FROM job WHERE {column} = :digest)"
-        )
+    for drop, digests in ((DROP_CONTENT, contents), (DROP_LIST, lists)):
         if values := [{"digest": digest} for digest in digests]:
-            connection.execute(text(delete), values)
+            connection.execute(drop, values)
 
 
 def _put(connection: "Connection", table: str, rows: Sequence[Mapping[str, Any]]) -> None:
     """Store the rows of one digest, in place of damaged ones."""
-    from sqlalchemy import text
-
-    sql.run(connection, f"DELETE FROM {table} WHERE sha256 = :sha256", rows[0])
-    places = ", ".join(f":{name}" for name in rows[0])
-    statement = f"INSERT INTO {table} ({', '.join(rows[0])}) VALUES ({places})"
-    connection.execute(text(statement), list(rows))
+    sql.delete(connection, table, {"sha256": rows[0]["sha256"]})
+    sql.insert(connection, table, *rows)
 
 
 def _digest(text: str) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
+from labctl.database.questions import select
 from labctl.errors import Blame, ConfigError, LeaseLost
 from labctl.state import sql
 from labctl.state.attempts import (
@@ -58,6 +59,28 @@ KEPT_LEASES = 2.0
 #: No worker renews an attempt for this time (s).
 _AHEAD_SECONDS = 86_400.0
 _SOUND_PLACE = f"position BETWEEN {-MOST_WHOLE} AND {MOST_WHOLE - 1}"
+_ENDED = "state IN ('done', 'cancelled')"
+#: Groups that were left long ago, and in which no job has ended lately.
+_GONE_GROUPS = select(
+    "id",
+    "job_group",
+    "owner IS NOT NULL AND made_at < :before AND expires < :before",
+    "id NOT IN (SELECT group_id FROM job WHERE group_id IS NOT NULL AND ended_at >= :before)",
+)
+#: The jobs that nobody needs any more.
+_OLD = (
+    select(
+        "id", "job", "ended_at BETWEEN 0 AND :before", _ENDED, order="ended_at", limit=_MOST_REMOVED
+    ),
+    select("id", "job", f"state = 'waiting' AND group_id IN ({_GONE_GROUPS})", limit=_MOST_REMOVED),
+)
+_CONTENTS = select(
+    "kind, request, boards, MIN(id)",
+    "job",
+    "state = 'waiting' AND runner = 'worker'",
+    IN_FORCE,
+    group="kind, request, boards",
+)
 
 
 class Jobs:
@@ -71,8 +94,8 @@ class Jobs:
 
         def change(connection: "Connection") -> Sequence[Job]:
             now, seconds = self._now(connection), self._state.lease_seconds
-            question = f"SELECT MAX(position) AS last FROM job WHERE {_SOUND_PLACE}"
-            last = sql.rows(connection, question)[0]["last"] or 0.0
+            ((last,),) = sql.asker(connection)(select("MAX(position)", "job", _SOUND_PLACE), {})
+            last = last or 0.0
             homes = homes_of(sql.asker(connection), jobs)
             for number, job in enumerate(jobs, 1):
                 expires = now + seconds if job.runner == "process" else None
@@ -91,10 +114,10 @@ class Jobs:
         """
 
         def found(ask: "Ask") -> tuple[list[Job], list[Job]]:
-            over = "state IN ('done', 'cancelled') ORDER BY ended_at DESC, id LIMIT :ended"
+            last = "ended_at DESC, id"
             return (
                 jobs_where(ask, "state NOT IN ('done', 'cancelled')"),
-                jobs_where(ask, over, {"ended": ended}) if ended else [],
+                jobs_where(ask, _ENDED, order=last, limit=ended) if ended else [],
             )
 
         present, over = self._state.asking(found)
@@ -178,8 +201,9 @@ class Jobs:
                 raise ConfigError(f"job {job} is {what}: only a waiting job can be moved")
             position = found.position
             if first:
-                question = f"SELECT MIN(position) AS least FROM job WHERE {_SOUND_PLACE}"
-                position = min(sql.rows(connection, question)[0]["least"] or 0.0, 0.0) - 1.0
+                question = select("MIN(position)", "job", _SOUND_PLACE)
+                ((least,),) = sql.asker(connection)(question, {})
+                position = min(least or 0.0, 0.0) - 1.0
             other = found.priority if priority is None else priority
             if found.unit is None:
                 update(connection, job, priority=other, position=position)
@@ -304,12 +328,7 @@ class Jobs:
                 ask, "SELECT DISTINCT sha256 FROM board_list WHERE board IN", boards
             )
             wanted = {digest for (digest,) in named}
-            question = (
-                "SELECT kind, request, boards, MIN(id) FROM job"
-                f" WHERE state = 'waiting' AND runner = 'worker' AND {IN_FORCE}"
-                " GROUP BY kind, request, boards"
-            )
-            rows = ask(question, {"now": self._asked_now(ask)}) if wanted else []
+            rows = ask(_CONTENTS, {"now": self._asked_now(ask)}) if wanted else []
             read_rows = [read("job", names, row) for row in rows]
             return {
                 (one["kind"], one["request"]): one["id"]
@@ -415,7 +434,7 @@ class Jobs:
         """Return kinds and boards of jobs that are not damaged, each pair once."""
 
         def answer(ask: "Ask") -> Sequence[tuple[UseKind, tuple[str, ...]]]:
-            rows = ask(f"SELECT DISTINCT kind, boards FROM job WHERE {where}", {})
+            rows = ask(select("DISTINCT kind, boards", "job", where), {})
             found = [read("job", ("kind", "boards"), row) for row in rows]
             sound = [(one["kind"], one["boards"]) for one, damaged in found if not damaged]
             lists = boards_of(ask, {boards for _, boards in sound})
@@ -437,23 +456,13 @@ def _always(_job: Waiting, _board: str) -> bool:
 
 def remove_old(connection: "Connection", now: float) -> None:
     """Remove some of the jobs that ended long ago, or wait in a group that was left long ago."""
-    asked = {"before": now - _KEPT_SECONDS, "most": _MOST_REMOVED}
-    ended = "ended_at BETWEEN 0 AND :before AND state IN ('done', 'cancelled') ORDER BY ended_at"
-    lately = "SELECT group_id FROM job WHERE group_id IS NOT NULL AND ended_at >= :before"
-    gone = "SELECT id FROM job_group WHERE owner IS NOT NULL AND made_at < :before"
-    gone = f"{gone} AND expires < :before AND id NOT IN ({lately})"
-    left = f"state = 'waiting' AND group_id IN ({gone})"
+    before = {"before": now - _KEPT_SECONDS}
     ask = sql.asker(connection)
-    rows = [
-        row
-        for old in (ended, left)
-        for row in ask(f"SELECT id FROM job WHERE {old} LIMIT :most", asked)
-    ]
-    if rows:
-        _remove(connection, [str(job) for (job,) in rows])
-        empty = "id NOT IN (SELECT group_id FROM job WHERE group_id IS NOT NULL)"
-        delete = f"DELETE FROM job_group WHERE made_at < :before AND {empty}"
-        sql.run(connection, delete, {"before": now - _KEPT_SECONDS})
+    if old := [str(job) for question in _OLD for (job,) in ask(question, before)]:
+        from labctl.state.statements import DROP_GROUPS
+
+        _remove(connection, old)
+        connection.execute(DROP_GROUPS, before)
 
 
 def _remove(connection: "Connection", jobs: Sequence[str]) -> None:
@@ -461,5 +470,5 @@ def _remove(connection: "Connection", jobs: Sequence[str]) -> None:
     ask = sql.asker(connection)
     shared = sql.rows_of(ask, "SELECT request, boards FROM job WHERE id IN", jobs)
     for job in jobs:
-        sql.run(connection, "DELETE FROM job WHERE id = :id", {"id": job})
+        sql.delete(connection, "job", {"id": job})
     drop_unused(connection, {one[0] for one in shared}, {one[1] for one in shared})

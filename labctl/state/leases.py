@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from labctl.database.questions import select
 from labctl.errors import BoardBusy, LeaseLost
 from labctl.state import sql
 from labctl.state.admission import Admission
@@ -41,7 +42,7 @@ from labctl.state.job import (
 )
 from labctl.state.job import end as end_job
 from labctl.state.reservations import Reservation, Reservations
-from labctl.state.tables import MOST_WHOLE, insert, read, short_line, shown
+from labctl.state.tables import COLUMNS, MOST_WHOLE, read, short_line, shown
 from labctl.state.uses import RESUMED_KINDS, USES, UseKind
 from labctl.state.waiting import Waiting
 
@@ -55,11 +56,12 @@ if TYPE_CHECKING:
 #: its way to arrive and for differences between clocks.
 _USABLE = 0.9
 
-_COLUMNS = "board, epoch, token, holder, host, pid, kind, purpose, job, hardware, since, expires"
-_NAMES = _COLUMNS.split(", ")
+_TABLE = "board_lease"
+_NAMES = tuple(COLUMNS[_TABLE])
 #: A reader of leases cannot use them.
-_SHOWN = _COLUMNS.replace("token", "'' AS token")
-_MINE = "board = :board AND token = :token AND board_lease.expires > :now"
+_SHOWN = tuple("'' AS token" if name == "token" else name for name in _NAMES)
+_OF_BOARD = select(_NAMES, _TABLE, "CAST(board AS TEXT) = :board")
+_OTHER_NAMES = select(_NAMES, _TABLE, "hardware = :hardware AND board <> :board")
 
 
 @dataclass(frozen=True)
@@ -110,9 +112,9 @@ class BoardLeases:
         """Return the leases in force, by board. Raises HostError, ConfigError."""
         return [lease for now, lease in self._known(_SHOWN) if lease.is_live(now)]
 
-    def _known(self, columns: str) -> builtins.list[tuple[float, StateLease]]:
+    def _known(self, names: Sequence[str]) -> builtins.list[tuple[float, StateLease]]:
         """Return the last lease of each board, by board, with the present time."""
-        question = f"SELECT {self._state.now}, {columns} FROM board_lease ORDER BY board"
+        question = select((self._state.now, *names), _TABLE, order="board")
         return [(now, _lease(row)) for now, *row in self._state.ask(question, {})]
 
     def get(self, board: str) -> StateLease | None:
@@ -144,7 +146,7 @@ class BoardLeases:
 
         The lease file on the board has the token of the lease here, so it shows the name in use.
         """
-        for now, lease in self._known(_COLUMNS):
+        for now, lease in self._known(_NAMES):
             if lease.token == token and lease.board != board and lease.is_live(now):
                 raise busy(lease, board)
 
@@ -240,24 +242,17 @@ class BoardLeases:
 
         Raises HostError, ConfigError.
         """
-        from sqlalchemy import text
-
         lasting = self.seconds if seconds is None else seconds
-        longer = "CASE WHEN expires > :now + :seconds THEN expires ELSE :now + :seconds END"
-        update = text(f"UPDATE board_lease SET expires = {longer} WHERE {_MINE}")
-        of_lease = (
-            "id = :job AND runner = 'lease' AND state = 'running'"
-            f" AND EXISTS (SELECT 1 FROM board_lease WHERE board_lease.{_MINE})"
-        )
-        update_job = text(f"UPDATE job SET expires = {longer} WHERE {of_lease}")
 
         def renew(connection: "Connection") -> tuple[float, dict[str, StateLease]]:
+            from labctl.state.statements import RENEW_JOB_OF_LEASE, RENEW_LEASE
+
             began, now = steady_seconds(), clock(connection, self._state.now)
-            own = {"now": now, "seconds": lasting}
-            if values := [{**vars(one), **own} for one in leases]:
-                connection.execute(update, values)
-                connection.execute(update_job, values)
-            every = map(_lease, connection.execute(text(f"SELECT {_COLUMNS} FROM board_lease")))
+            if values := [{**_mine(one, now), "until": now + lasting} for one in leases]:
+                connection.execute(RENEW_LEASE, values)
+                of_jobs = [one | {"of_job": it.job} for one, it in zip(values, leases, strict=True)]
+                connection.execute(RENEW_JOB_OF_LEASE, of_jobs)
+            every = map(_lease, sql.asker(connection)(select(_NAMES, _TABLE), {}))
             live = {one.board: one for one in every if one.is_live(now)}
             return began + _USABLE * lasting, live
 
@@ -269,13 +264,12 @@ class BoardLeases:
 
         Raises LeaseLost, HostError.
         """
-        from sqlalchemy import text
 
         def change(connection: "Connection") -> StateLease:
+            from labctl.state.statements import RAISE_EPOCH
+
             now = clock(connection, self._state.now)
-            values = {"board": lease.board, "token": lease.token, "epoch": epoch, "now": now}
-            update = f"UPDATE board_lease SET epoch = :epoch WHERE {_MINE} AND epoch < :epoch"
-            connection.execute(text(update), values)
+            connection.execute(RAISE_EPOCH, {**_mine(lease, now), "number": epoch})
             return self._held(connection, lease, lease.stop_before)
 
         return self._state.change(change, backup=False)
@@ -480,14 +474,13 @@ def left_run(
 
 def find(ask: "Ask", board: str) -> StateLease | None:
     """Return the last lease of a board; None if it never had one."""
-    rows = ask(f"SELECT {_COLUMNS} FROM board_lease WHERE CAST(board AS TEXT) = :b", {"b": board})
+    rows = ask(_OF_BOARD, {"board": board})
     return _lease(rows[0]) if rows else None
 
 
 def other_names(ask: "Ask", board: str, hardware: str | None) -> Sequence[StateLease]:
     """Return the last leases of the same board under other names."""
-    question = f"SELECT {_COLUMNS} FROM board_lease WHERE hardware = :hardware AND board <> :board"
-    return [*map(_lease, ask(question, {"hardware": hardware, "board": board}))]
+    return [*map(_lease, ask(_OTHER_NAMES, {"hardware": hardware, "board": board}))]
 
 
 def find_live(ask: "Ask", board: str, now: float) -> StateLease | None:
@@ -503,21 +496,20 @@ def leases_kept(connection: "Connection") -> Iterator[None]:
 
     Living holders keep their boards.
     """
-    from sqlalchemy import text
+    from labctl.state.sql_tables import UNTYPED
+    from labctl.state.statements import END_LEASES
 
-    known = connection.execute(text(f"SELECT {_COLUMNS} FROM board_lease")).mappings().all()
+    known = sql.asker(connection)(select(_NAMES, _TABLE), {})
     yield
-    connection.execute(text("UPDATE board_lease SET expires = NULL"))
+    connection.execute(END_LEASES)
     for row in known:
-        lease = _lease(tuple(row.values()))
+        lease = _lease(row)
         restored = find(sql.asker(connection), lease.board)
         if restored is None or lease.damaged or restored.epoch <= lease.epoch:
             # As it is: a damaged one keeps its board.
-            delete = text("DELETE FROM board_lease WHERE board = :board")
-            connection.execute(delete, dict(row))
-            places = ", ".join(f":{name}" for name in _NAMES)
-            add = text(f"INSERT INTO board_lease ({_COLUMNS}) VALUES ({places})")
-            connection.execute(add, dict(row))
+            values = dict(zip(_NAMES, row, strict=True))
+            sql.delete(connection, _TABLE, {"board": values["board"]})
+            connection.execute(UNTYPED[_TABLE].insert(), values)
 
 
 def end(
@@ -590,13 +582,15 @@ def _kept(lease: StateLease, now: StateLease | None, stop: float) -> StateLease 
 
 
 def _lease(row: Sequence[Any]) -> StateLease:
-    values, why = read("board_lease", _NAMES, row)
+    values, why = read(_TABLE, _NAMES, row)
     return StateLease(**values, damaged=why)
 
 
-def _replace(connection: "Connection", lease: StateLease) -> None:
-    from sqlalchemy import text
+def _mine(lease: StateLease, now: float) -> dict[str, object]:
+    """Return the values that name a lease as long as it is its holder's."""
+    return {"of_board": lease.board, "of_token": lease.token, "moment": now}
 
-    values = {name: getattr(lease, name) for name in _NAMES}
-    connection.execute(text("DELETE FROM board_lease WHERE board = :board"), values)
-    insert(connection, "board_lease", values)
+
+def _replace(connection: "Connection", lease: StateLease) -> None:
+    sql.delete(connection, _TABLE, {"board": lease.board})
+    sql.insert(connection, _TABLE, {name: getattr(lease, name) for name in _NAMES})

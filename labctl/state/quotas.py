@@ -1,9 +1,10 @@
 """Quotas: the limits of one user's share of a lab's boards. Some kinds of use do not count."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from labctl.config.quotas import EACH, Quota
+from labctl.database.questions import select
 from labctl.errors import BoardBusy
 from labctl.state import sql
 from labctl.state.tables import read
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 #: SQL: true for a job or lease of a kind that counts.
 COUNTS = f"kind NOT IN ({', '.join(map(repr, UNCOUNTED))})"
+_RUNNING = select("board, submitter", "job", "state = 'running' AND expires >= :now", COUNTS)
+_RESERVED = ("board", "holder", "begins", "ends", "kind")
 _DAY_SECONDS = 24 * 3600.0
 _HINT = "wait, or release a board; `quotas` in devices.yaml says how much a user may have"
 
@@ -80,7 +83,7 @@ def check_reserved(
         return
     kept = [
         row
-        for row in _rows(sql.asker(connection), "reservation", "begins, ends, board, holder, kind")
+        for row in _rows(sql.asker(connection), "reservation", _RESERVED)
         if row["begins"] < ends and row["ends"] > begins
         if row["kind"] != "maintenance" and row["board"] != board and _is(row["holder"], user)
     ]
@@ -96,15 +99,13 @@ def check_reserved(
 
 def _boards(ask: "Ask", now: float, user: str) -> set[str]:
     """Return the boards that a user has: claimed, leased, held, or reserved for now."""
-    of_running = f"state = 'running' AND expires >= :now AND {COUNTS}"
-    running = ask(f"SELECT board, submitter FROM job WHERE {of_running}", {"now": now})
+    running = ask(_RUNNING, {"now": now})
     claimed = {board for board, submitter in running if board and _is(submitter, user)}
-    leased = _rows(
-        ask, "board_lease", "board, holder, since, expires", f"{COUNTS} AND expires", now
-    )
-    kept = _rows(ask, "reservation", "board, holder, begins, ends, kind", "ends", now)
+    kept = _rows(ask, "reservation", _RESERVED, "ends > :than", now)
     held = (row for row in kept if row["kind"] != "maintenance" and row["begins"] <= now)
-    return claimed | {row["board"] for row in (*leased, *held) if _is(row["holder"], user)}
+    return claimed | {
+        row["board"] for row in (*_leases(ask, now), *held) if _is(row["holder"], user)
+    }
 
 
 def _used_seconds(ask: "Ask", now: float, user: str) -> float:
@@ -113,7 +114,7 @@ def _used_seconds(ask: "Ask", now: float, user: str) -> float:
     used = 0.0
     for row in _leases(ask, now):
         used += max(0.0, now - max(row["since"], begin)) if _is(row["holder"], user) else 0.0
-    for row in _rows(ask, "board_event", "at, kind, details", "at", begin):
+    for row in _rows(ask, "board_event", ("at", "kind", "details"), "at > :than", begin):
         had = row["details"]
         is_lease = row["kind"] == "state" and isinstance(had.get("since"), int | float)
         if is_lease and had.get("kind") not in UNCOUNTED and _is(had.get("holder"), user):
@@ -123,17 +124,17 @@ def _used_seconds(ask: "Ask", now: float, user: str) -> float:
 
 def _leases(ask: "Ask", now: float) -> Iterator[Mapping[str, Any]]:
     """Yield the leases in force that count."""
-    columns = "board, holder, since, expires"
-    yield from _rows(ask, "board_lease", columns, f"{COUNTS} AND expires", now)
+    names = ("board", "holder", "since", "expires")
+    yield from _rows(ask, "board_lease", names, f"{COUNTS} AND expires > :than", now)
 
 
 def _rows(
-    ask: "Ask", table: str, columns: str, later: str = "", than: float = 0.0
+    ask: "Ask", table: str, names: Sequence[str], later: str = "", than: float = 0.0
 ) -> Iterator[Mapping[str, Any]]:
     """Yield the sound rows of a table: what a damaged one says counts for nobody."""
-    where = f" WHERE {later} > :than" if later else ""
-    for row in ask(f"SELECT {columns} FROM {table}{where}", {"than": than} if later else {}):
-        values, damaged = read(table, columns.split(", "), row)
+    question = select(names, table, *([later] if later else ()))
+    for row in ask(question, {"than": than} if later else {}):
+        values, damaged = read(table, names, row)
         if damaged is None:
             yield values
 

@@ -9,14 +9,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from labctl.checked import LONGEST_USE_SECONDS, SHORTEST_USE_SECONDS
+from labctl.database.questions import select
 from labctl.errors import BoardBusy, ConfigError
 from labctl.state import sql
 from labctl.state.audit import add_audit, checked_reason
 from labctl.state.events import clock
 from labctl.state.job import Job, damaged_jobs
 from labctl.state.quotas import check_reserved
-from labctl.state.tables import insert, read, short_line
+from labctl.state.tables import COLUMNS, read, short_line
+from labctl.text_types import LONGEST_USE_SECONDS, SHORTEST_USE_SECONDS
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -28,13 +29,7 @@ if TYPE_CHECKING:
 #: then. ``job``: a damaged job of the queue may have the board.
 ReservationKind = Literal["hold", "reservation", "maintenance", "job"]
 
-_COLUMNS = "id, board, kind, holder, begins, ends, reason, made_by, made_at"
-_NAMES = _COLUMNS.split(", ")
-#: Query for what has not ended at a moment: of a damaged row nobody knows that it has.
-_NOT_ENDED = (
-    f"SELECT {_COLUMNS} FROM reservation WHERE NOT COALESCE(ends BETWEEN 0 AND {{now}}, FALSE)"
-    " ORDER BY begins, board, id"
-)
+_NAMES = tuple(COLUMNS["reservation"])
 
 
 @dataclass(frozen=True)
@@ -107,7 +102,7 @@ class Reservations:
     def to_come(self) -> Sequence[tuple[float, Reservation]]:
         """Return those that have not ended, by begin, each with the present time."""
         now = self._state.now
-        question = f"SELECT {now}, kept.* FROM ({_NOT_ENDED.format(now=now)}) AS kept"
+        question = _question_for_left((now, *_NAMES), now)
         found = [(at, _reservation(row)) for at, *row in self._state.ask(question, {})]
         return [*found, *((0.0, one) for one in _of_jobs(self._state.asking(damaged_jobs)))]
 
@@ -192,15 +187,13 @@ def kept(
 
     ``hardware`` is the identity of the hardware, by default that of the last lease.
     """
-    from sqlalchemy import text
-
-    values = {"board": board, "begins": begins, "ends": ends, "hardware": hardware}
+    ask = sql.asker(connection)
     if hardware is None:
-        last = text("SELECT hardware FROM board_lease WHERE board = :board")
-        values["hardware"] = connection.execute(last, values).scalar()
-    names = text("SELECT board FROM board_lease WHERE hardware = :hardware")
-    boards = {board, *connection.execute(names, values).scalars()}
-    found = _not_ended(sql.asker(connection), begins)
+        last = "SELECT hardware FROM board_lease WHERE board = :board"
+        hardware = next((own for (own,) in ask(last, {"board": board})), None)
+    names = "SELECT board FROM board_lease WHERE hardware = :hardware"
+    boards = {board, *(name for (name,) in ask(names, {"hardware": hardware}))}
+    found = _not_ended(ask, begins)
     return [one for one in found if one.board in boards and one.is_between(begins, ends)]
 
 
@@ -225,8 +218,14 @@ def check_length(seconds: float) -> None:
 
 
 def _not_ended(ask: "Ask", now: float) -> Sequence[Reservation]:
-    rows = ask(_NOT_ENDED.format(now=":now"), {"now": now})
+    rows = ask(_question_for_left(_NAMES, ":now"), {"now": now})
     return [*map(_reservation, rows), *_of_jobs(damaged_jobs(ask))]
+
+
+def _question_for_left(names: Sequence[str], now: str) -> str:
+    """Return the question for what has not ended: of a damaged row nobody knows that it has."""
+    left = f"NOT COALESCE(ends BETWEEN 0 AND {now}, FALSE)"
+    return select(names, "reservation", left, order="begins, board, id")
 
 
 def _of_jobs(jobs: Iterable[Job]) -> Iterator[Reservation]:
@@ -244,7 +243,7 @@ def add_reservation(
     """Record a reservation and its entry in the audit log, in an open transaction."""
     holder, by = short_line(new.holder) or "", short_line(new.made_by) or ""
     new = replace(new, holder=holder, made_by=by, reason=short_line(new.reason))
-    insert(connection, "reservation", {name: getattr(new, name) for name in _NAMES})
+    sql.insert(connection, "reservation", {name: getattr(new, name) for name in _NAMES})
     action = "hold" if new.kind == "hold" else "reserve"
     add_audit(
         connection,
@@ -261,10 +260,7 @@ def add_reservation(
 
 def end_reservation(connection: "Connection", one: Reservation) -> None:
     """Remove a reservation in an open transaction; the audit log records it."""
-    from sqlalchemy import text
-
-    delete = text("DELETE FROM reservation WHERE id = :id")
-    if not connection.execute(delete, {"id": one.id}).rowcount:
+    if not sql.delete(connection, "reservation", {"id": one.id}):
         raise ConfigError(
             f"a {one.kind} of board {one.board} cannot be ended by its name: it is {one.damaged}",
             hint="`labctl state damaged` removes it",

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from labctl.config.shared_limits import SharedLimits
+from labctl.database.questions import select
 from labctl.errors import BoardBusy
 from labctl.state.tables import read
 from labctl.state.uses import USES
@@ -13,7 +14,8 @@ if TYPE_CHECKING:
 
 #: Number of jobs that the reason of a waiting job names.
 _NAMED = 3
-_COLUMNS = "name, board, uses, kind"
+_NAMES = ("name", "board", "uses", "kind")
+_RUNNING = select(_NAMES, "job", "state = 'running' AND expires >= :now")
 
 
 class LimitCheck:
@@ -25,9 +27,8 @@ class LimitCheck:
         self._users: dict[str, list[str]] = {}
         if not limits.most:
             return
-        question = f"SELECT {_COLUMNS} FROM job WHERE state = 'running' AND expires >= :now"
-        for row in ask(question, {"now": now}):
-            job, damaged = read("job", _COLUMNS.split(", "), row)
+        for row in ask(_RUNNING, {"now": now}):
+            job, damaged = read("job", _NAMES, row)
             if damaged is None and job["board"] is not None and USES[job["kind"]].limits:
                 self.took(job["board"], job["uses"], job["name"])
 

@@ -1,10 +1,16 @@
-"""SQL of the lab's state: the database interface of its parts, and statements in a transaction."""
+"""SQL of the lab's state: the database interface of its parts, and rows in a transaction.
+
+Questions are texts; what changes rows is SQLAlchemy's.
+"""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from labctl.state.tables import checked
+
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, Delete, Insert, TextClause, Update
 
     from labctl.config.quotas import Quota
     from labctl.config.shared_limits import SharedLimits
@@ -48,12 +54,18 @@ class StateDatabase(Protocol):
         """Process an item in one transaction with items of other threads."""
 
 
-def asker(connection: "Connection") -> "Ask":
-    """Return a function that asks in an open transaction, as a database does outside of one."""
+@lru_cache(maxsize=512)
+def _read(question: str) -> "TextClause":
     from sqlalchemy import text
 
+    return text(question)
+
+
+def asker(connection: "Connection") -> "Ask":
+    """Return a function that asks in an open transaction, as a database does outside of one."""
+
     def ask(question: str, values: Mapping[str, object]) -> "list[Row]":
-        return [tuple(row) for row in connection.execute(text(question), values)]
+        return [tuple(row) for row in connection.execute(_read(question), values)]
 
     return ask
 
@@ -74,17 +86,58 @@ def rows_of(
     return found
 
 
-def rows(
-    connection: "Connection", question: str, values: Mapping[str, object] | None = None
-) -> "list[dict[str, Any]]":
-    """Return the rows of a query, each with column names."""
-    from sqlalchemy import text
+def insert(connection: "Connection", table: str, *rows: Mapping[str, Any]) -> None:
+    """Store new rows, which have the same columns. Raises ConfigError."""
+    for row in rows:
+        checked(table, row)
+    if rows:
+        connection.execute(_insert(table), list(rows))
 
-    return [dict(row) for row in connection.execute(text(question), values or {}).mappings()]
+
+def update(
+    connection: "Connection", table: str, key: Mapping[str, Any], values: Mapping[str, Any]
+) -> bool:
+    """Give the rows with these values of ``key`` new values; return True if there are any.
+
+    Raises ConfigError.
+    """
+    statement = _update(table, tuple(key), tuple(checked(table, values)))
+    named = {f"key_{name}": value for name, value in key.items()}
+    return connection.execute(statement, {**named, **values}).rowcount > 0
 
 
-def run(connection: "Connection", statement: str, values: Mapping[str, object]) -> None:
-    """Execute a statement."""
-    from sqlalchemy import text
+def delete(connection: "Connection", table: str, key: Mapping[str, Any]) -> bool:
+    """Remove the rows with these values of ``key``; return True if there were any."""
+    named = {f"key_{name}": value for name, value in key.items()}
+    return connection.execute(_delete(table, tuple(key)), named).rowcount > 0
 
-    connection.execute(text(statement), values)
+
+# SQLAlchemy compiles each of them once.
+
+
+@lru_cache(maxsize=64)
+def _insert(table: str) -> "Insert":
+    from labctl.state.sql_tables import TABLE
+
+    return TABLE[table].insert()
+
+
+@lru_cache(maxsize=256)
+def _update(table: str, key: tuple[str, ...], names: tuple[str, ...]) -> "Update":
+    from sqlalchemy import bindparam
+
+    from labctl.state.sql_tables import TABLE
+
+    rows = TABLE[table]
+    same = (rows.c[name] == bindparam(f"key_{name}") for name in key)
+    return rows.update().where(*same).values({name: bindparam(name) for name in names})
+
+
+@lru_cache(maxsize=64)
+def _delete(table: str, key: tuple[str, ...]) -> "Delete":
+    from sqlalchemy import bindparam
+
+    from labctl.state.sql_tables import TABLE
+
+    rows = TABLE[table]
+    return rows.delete().where(*(rows.c[name] == bindparam(f"key_{name}") for name in key))

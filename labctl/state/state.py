@@ -19,7 +19,7 @@ from labctl.database.base import Ask, DamagedDatabase, Database, Row, Schema, la
 from labctl.database.sqlite import SqliteDatabase
 from labctl.errors import ConfigError, printable_line
 from labctl.files import host_reads, host_writes, publish, write_atomic
-from labctl.state.tables import SCHEMA, TABLES, read
+from labctl.state.tables import read
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -43,15 +43,23 @@ if TYPE_CHECKING:
 Rows = dict[str, list[dict[str, Any]]]
 
 
+def _make_tables(connection: "Connection") -> None:
+    from labctl.state.sql_tables import make_tables
+
+    make_tables(connection)
+
+
+SCHEMA = Schema("state_version", 1, _make_tables)
+
+
 def _write_backup(database: Database, path: Path) -> None:
-    """Copy the state to a new file, in the version that it is in. Raises ConfigError, HostError."""
+    """Copy the state to a new file. Raises ConfigError, HostError."""
 
-    def read(connection: "Connection") -> tuple[int, Rows]:
-        version = SCHEMA.found(connection)
-        SCHEMA.check(version)  # tables that are unknown here would be left out
-        return version, _rows(connection, version)
+    def read(connection: "Connection") -> Rows:
+        SCHEMA.check(SCHEMA.found(connection))  # tables that are unknown here would be left out
+        return _rows(connection)
 
-    version, rows = database.change(read)  # alone, so that all tables are of one moment
+    rows = database.change(read)  # alone, so that all tables are of one moment
     with host_writes(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         made = tempfile.TemporaryDirectory(dir=path.parent, prefix=".labctl-")
@@ -59,7 +67,7 @@ def _write_backup(database: Database, path: Path) -> None:
         copy = SqliteDatabase(Path(folder) / path.name, "the backup", "")
 
         def write(connection: "Connection") -> None:
-            Schema(SCHEMA.table, SCHEMA.steps[:version]).migrate(connection)
+            SCHEMA.prepare(connection)
             _replace_rows(connection, rows)
 
         with closing(copy):
@@ -68,7 +76,7 @@ def _write_backup(database: Database, path: Path) -> None:
 
 
 def _read_backup(path: Path) -> Rows:
-    """Return the rows of a backup as this version has them. Raises ConfigError."""
+    """Return the rows of a backup. Raises ConfigError."""
     with host_reads(path):
         if not path.is_file():
             raise ConfigError(f"no file {path}")
@@ -83,8 +91,8 @@ def _read_backup(path: Path) -> Rows:
                 raise ConfigError(f"{path} is not a backup of a lab's state")
 
             def read(connection: "Connection") -> Rows:
-                SCHEMA.migrate(connection)
-                return _rows(connection, SCHEMA.version)
+                SCHEMA.prepare(connection)
+                return _rows(connection)
 
             return copy.change(read)
         except DamagedDatabase as error:
@@ -93,29 +101,21 @@ def _read_backup(path: Path) -> Rows:
 
 def _replace_rows(connection: "Connection", rows: Rows) -> None:
     """Replace all rows of the tables by these rows."""
-    from sqlalchemy import text
+    from labctl.state.sql_tables import UNTYPED
 
     for table, these in rows.items():
-        connection.execute(text(f"DELETE FROM {table}"))
+        connection.execute(UNTYPED[table].delete())
         if these:
-            names = list(these[0])
-            values = ", ".join(f":{name}" for name in names)
-            insert = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({values})"
-            connection.execute(text(insert), these)
+            connection.execute(UNTYPED[table].insert(), these)
 
 
-def _rows(connection: "Connection", version: int) -> Rows:
-    from sqlalchemy import text
+def _rows(connection: "Connection") -> Rows:
+    from labctl.state.sql_tables import UNTYPED
 
     return {
-        table: [dict(row) for row in connection.execute(text(f"SELECT * FROM {table}")).mappings()]
-        for table, since in TABLES.items()
-        if since <= version
+        name: [dict(row) for row in connection.execute(table.select()).mappings()]
+        for name, table in UNTYPED.items()
     }
-
-
-class _BackupDue(Exception):
-    """A backup is made before a migration, outside of its transaction."""
 
 
 FILE_NAME = "labctl.sqlite"
@@ -282,52 +282,36 @@ class LabState:
         Raises HostError, ConfigError.
         """
 
-        def answer(ask: Ask) -> tuple[T] | None:
+        def answer(ask: Ask) -> T:
             found = self._version_by(ask)
             SCHEMA.check(found)
-            if found in (0, SCHEMA.version):
-                return (do(ask if found else _no_rows),)
-            return None
+            return do(ask if found else _no_rows)
 
-        if not self._database.is_there:
-            return do(_no_rows)
-        if (answered := self._database.asking(answer)) is not None:
-            return answered[0]
-        self.change(lambda _connection: None)  # tables of an older labctl
-        return self._database.asking(do)
+        return self._database.asking(answer) if self._database.is_there else do(_no_rows)
 
     def change(self, do: Callable[["Connection"], T], *, backup: bool = True) -> T:
         """Return what ``do`` returns, which changes the state in one exclusive transaction.
 
-        ``do`` may be called several times; its changes are made once. A backup is made first if one
-        is due: before the first change of a day, unless the change needs none, and before a
-        migration of tables.
+        ``do`` may be called several times; its changes are made once. A backup is made before the
+        first change of a day, unless the change needs none.
         """
-        if is_saved := backup and self._is_backup_due() and self._version() > 0:
+        if backup and self._is_backup_due() and self._version() > 0:
             self.backup()
+        is_new = not self._database.is_there
 
-        def migrated(connection: "Connection") -> T:
-            found = SCHEMA.found(connection)
-            if not found:
+        def prepared(connection: "Connection") -> T:
+            if not SCHEMA.found(connection):
                 self._refuse_empty(is_new=is_new)
-            if 0 < found < SCHEMA.version and not is_saved:
-                raise _BackupDue
-            SCHEMA.migrate(connection)
+            SCHEMA.prepare(connection)
             return do(connection)
 
-        is_new = not self._database.is_there
-        try:
-            return self._database.change(migrated)
-        except _BackupDue:
-            self.backup()
-            is_saved = True
-            return self._database.change(migrated)
+        return self._database.change(prepared)
 
     @contextmanager
     def changing(self) -> Iterator["Connection"]:
         """Open one transaction by hand; unlike :meth:`change`, it does not wait or make backups."""
         with self._database.writing() as connection:
-            SCHEMA.migrate(connection)
+            SCHEMA.prepare(connection)
             yield connection
 
     def together(self, item: T, do: Callable[[Sequence[T]], None]) -> None:
@@ -373,7 +357,7 @@ class LabState:
             self.backup()
 
         def replace(connection: "Connection") -> None:
-            SCHEMA.migrate(connection)
+            SCHEMA.prepare(connection)
             with leases_kept(connection), revoked_kept(connection):
                 _replace_rows(connection, rows)
 
@@ -405,7 +389,7 @@ class LabState:
         if SCHEMA.table not in self._database.tables(ask):
             self._refuse_empty()
             return 0
-        return SCHEMA.version_in(ask(f"SELECT version FROM {SCHEMA.table}", {}))
+        return SCHEMA.version_in(ask(SCHEMA.question, {}))
 
     def _is_empty(self) -> bool:
         """Return True for a file without labctl's tables: it is published with them."""

@@ -2,8 +2,9 @@
 
 from typing import TYPE_CHECKING
 
+from labctl.state import sql
 from labctl.state.events import clock
-from labctl.state.tables import insert, read
+from labctl.state.tables import read
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -37,12 +38,7 @@ class StoredRuns:
         def change(connection: "Connection") -> None:
             now = clock(connection, self._state.now)
             row = {"run": run, "sha256": sha256, "host": host, "stored_at": now}
-            insert(
-                connection,
-                "stored_run",
-                row,
-                "ON CONFLICT (run) DO UPDATE SET sha256 = excluded.sha256, host = excluded.host,"
-                " stored_at = excluded.stored_at",
-            )
+            sql.delete(connection, "stored_run", {"run": run})
+            sql.insert(connection, "stored_run", row)
 
         self._state.change(change)

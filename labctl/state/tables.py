@@ -1,35 +1,21 @@
-"""Tables of the lab's state: their versions, and the rule of each column.
+"""Tables of the lab's state: the type and the rule of each column.
 
 The rule holds before a value is stored and when it is read: SQLite keeps any type in any column.
+:mod:`labctl.state.sql_tables` makes SQLAlchemy's tables of them.
 """
 
 import json
 import math
 import re
-import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from labctl.checked import LONGEST_LINE
-from labctl.database.base import Schema, statements
 from labctl.errors import ConfigError, printable_line
-from labctl.state.table_sql import BASELINES, FARM
 from labctl.state.uses import RUNNERS, USE_KINDS
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
-
-def _make_farm(connection: "Connection") -> None:
-    statements(*FARM)(connection)
-    # One process may make the states of several labs: each gets its own name.
-    connection.exec_driver_sql(f"INSERT INTO state_identity VALUES ('{secrets.token_hex(8)}')")
-
-
-SCHEMA = Schema("state_version", (statements(*BASELINES), _make_farm))
+from labctl.text_types import LONGEST_LINE
 
 #: Largest JSON: the request of a job, with its recipe.
 _MOST_JSON = 4_000_000
@@ -44,12 +30,16 @@ class Column:
     """Values of a column.
 
     ``read`` returns the value for readers, or raises ValueError with the reason; ``otherwise`` is
-    in place of a damaged one.
+    in place of a damaged one. ``kind`` is its type in the database: a text, an int or a float.
     """
 
     read: Callable[[Any], Any]
     otherwise: Any = None
+    kind: type[str | int | float] = str
+    #: None is kept, and read as None.
     is_optional: bool = False
+    #: None is kept, and read as something else.
+    is_nullable: bool = False
 
 
 def _line(value: object, *, most: int = LONGEST_LINE) -> str:
@@ -145,17 +135,19 @@ def _one_of(*known: str) -> Column:
 
 
 def _or_null(column: Column) -> Column:
-    return Column(column.read, None, is_optional=True)
+    return replace(column, otherwise=None, is_optional=True, is_nullable=True)
 
 
 #: What is kept of a damaged text is made by :func:`shown`.
 _LINE, _SHA256 = Column(_line, ""), Column(_sha256, "")
-_MOMENT, _COUNT, _SECONDS = Column(_moment, 0.0), Column(_whole, 0), Column(_number, 0.0)
+_MOMENT, _SECONDS = Column(_moment, 0.0, float), Column(_number, 0.0, float)
+_COUNT = Column(_whole, 0, int)
 _ISO = Column(_iso, datetime.fromisoformat("1970-01-01T00:00:00Z"))
-_OBJECT, _NAMES = Column(_details, {}), Column(_names, ())
+_OBJECT, _NAMES = Column(_details, {}, is_nullable=True), Column(_names, ())
 _LINE_0, _MOMENT_0 = _or_null(_LINE), _or_null(_MOMENT)
 
-#: table -> its columns, first those that name a row for people.
+#: table -> its columns, first those that name a row for people. Times are seconds since 1970 in
+#: UTC, by the clock of the database, which alone is asked.
 COLUMNS: Mapping[str, Mapping[str, Column]] = {
     "baseline": {
         "name": _LINE, "variant": _LINE_0, "note": _LINE_0, "set_by": _LINE,
@@ -164,14 +156,16 @@ COLUMNS: Mapping[str, Mapping[str, Column]] = {
     "baseline_run": {"baseline": _LINE, "run": _LINE, "position": _COUNT},
     "accepted_slowdown": {
         "row_name": _LINE, "variant": _LINE, "plan": _LINE, "night": _LINE, "source": _LINE,
-        "good": _LINE, "ratio": Column(partial(_number, low=1e-6, high=1e6), 1.0),
+        "good": _LINE, "ratio": Column(partial(_number, low=1e-6, high=1e6), 1.0, float),
         "reason": _LINE_0, "made_by": _LINE, "made_at": _ISO,
     },
+    # The last epoch of a board stays when its lease ends.
     "board_lease": {
         "board": _LINE, "epoch": _COUNT, "token": _LINE, "holder": _LINE, "host": _LINE,
         "pid": _COUNT, "kind": _one_of(*USE_KINDS), "purpose": _LINE, "job": _LINE_0,
         "hardware": _LINE_0, "since": _MOMENT, "expires": _MOMENT_0,
     },
+    # Names this state on the boards, among those of other labs.
     "state_identity": {"id": _LINE},
     "reservation": {
         "id": _LINE, "board": _LINE, "kind": _one_of("maintenance", "hold", "reservation"),
@@ -195,20 +189,25 @@ COLUMNS: Mapping[str, Mapping[str, Column]] = {
         "kind": _one_of("state", "health", "firmware", "check", "recovery", "host", "flip"),
         "value": _LINE, "reason": _LINE_0, "made_by": _LINE, "details": _OBJECT,
     },
+    # `request` is of job_content, `boards` of board_list: jobs share both, which never change, and
+    # whose names are the SHA-256 of what they have.
     "job": {
         "id": _LINE, "kind": _one_of(*USE_KINDS), "runner": _one_of(*RUNNERS), "name": _LINE,
         "request": _SHA256, "boards": _SHA256, "tried": _NAMES, "uses": _NAMES,
         "broken": Column(_moments, {}),
-        "priority": Column(partial(_whole, low=-100, high=100), 0),
-        "position": Column(partial(_number, low=-MOST_WHOLE), 0.0), "submitter": _LINE,
+        "priority": Column(partial(_whole, low=-100, high=100), 0, int),
+        "position": Column(partial(_number, low=-MOST_WHOLE), 0.0, float), "submitter": _LINE,
         "submitted_at": _MOMENT, "expected_seconds": _or_null(_SECONDS), "max_seconds": _SECONDS,
         "state": _one_of("running", "waiting", "done", "cancelled"), "board": _LINE_0,
         "worker": _LINE_0, "attempts": _COUNT, "failures": _COUNT, "expires": _MOMENT_0,
         "stop": _LINE_0, "run": _LINE_0, "started_at": _MOMENT_0, "ended_at": _MOMENT_0,
-        "exit_status": _or_null(Column(partial(_whole, low=-255, high=255))),
+        "exit_status": _or_null(Column(partial(_whole, low=-255, high=255), kind=int)),
         "blame": _or_null(_one_of("infra", "job", "config")), "reason": _LINE_0,
         "group_id": _LINE_0, "unit": _LINE_0, "home": _LINE_0,
     },
+    # Without an owner its jobs need nobody; else none begins once the owner has expired. Its owner
+    # runs jobs on `boards`, where no worker does, but not those jobs and contents that it `leaves`.
+    # `restarts` is 1 if a unit that is broken off between its jobs is cancelled.
     "job_group": {
         "id": _LINE, "kind": _one_of("batch", "nightly"), "name": _LINE, "submitter": _LINE,
         "restarts": _COUNT, "owner": _LINE_0, "boards": _NAMES, "leaves": _NAMES,
@@ -216,6 +215,7 @@ COLUMNS: Mapping[str, Mapping[str, Column]] = {
     },
     "job_content": {"sha256": _SHA256, "content": Column(_json_object, "{}")},
     "board_list": {"sha256": _SHA256, "place": _COUNT, "board": _LINE},
+    # `leaves`: jobs and contents that it cannot run.
     "worker": {
         "name": _LINE, "host": _LINE, "boards": _NAMES, "leaves": _NAMES, "version": _LINE,
         "started_at": _MOMENT, "alive_at": _MOMENT,
@@ -230,6 +230,13 @@ COLUMNS: Mapping[str, Mapping[str, Column]] = {
         "made_by": _LINE, "made_at": _MOMENT, "expires": _MOMENT_0,
     },
 }  # fmt: skip
+#: table -> the columns that name one row; of the others, the first.
+KEYS = {
+    "baseline_run": ("baseline", "position"),
+    "accepted_slowdown": ("plan", "row_name", "variant"),
+    "board_list": ("sha256", "place"),
+    "access_token": ("sha256",),
+}
 _ANY_REMOVAL = "labctl state damaged"
 #: table -> the command that removes its damaged row; the others: `labctl state damaged`.
 _REMOVAL = {
@@ -316,33 +323,3 @@ def checked(table: str, values: Mapping[str, Any]) -> Mapping[str, Any]:
             what = f"{name} of a {table.replace('_', ' ')}"
             raise ConfigError(f"cannot store {shown(value)!r} as {what}: {error}") from None
     return values
-
-
-def insert(connection: "Connection", table: str, values: Mapping[str, Any], more: str = "") -> None:
-    """Store a new row; ``more`` follows in the statement. Raises ConfigError."""
-    from sqlalchemy import text
-
-    places = ", ".join(f":{name}" for name in checked(table, values))
-    statement = f"INSERT INTO {table} ({', '.join(values)}) VALUES ({places}) {more}"
-    connection.execute(text(statement), values)
-
-
-#: table -> the version that it came with
-TABLES = {
-    "baseline": 1,
-    "baseline_run": 1,
-    "board_lease": 2,
-    "state_identity": 2,
-    "reservation": 2,
-    "board_health": 2,
-    "board_event": 2,
-    "job": 2,
-    "job_group": 2,
-    "job_content": 2,
-    "board_list": 2,
-    "worker": 2,
-    "stored_run": 2,
-    "audit": 2,
-    "access_token": 2,
-    "accepted_slowdown": 2,
-}

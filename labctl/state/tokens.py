@@ -11,10 +11,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from labctl.database.questions import select
 from labctl.errors import ConfigError
+from labctl.state import sql
 from labctl.state.audit import add_audit
 from labctl.state.events import clock
-from labctl.state.tables import insert, read, shown
+from labctl.state.tables import COLUMNS, read, shown
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -26,7 +28,8 @@ if TYPE_CHECKING:
 PREFIX = "labctl_"
 _REVOKE = "token revoke"
 _LONGEST_NAME = 100
-_COLUMNS = "sha256, name, role, made_by, made_at, expires"
+_TABLE = "access_token"
+_NAMES = tuple(COLUMNS[_TABLE])
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class AccessTokens:
 
     def list(self) -> list[AccessToken]:
         """Return all tokens, also those that have ended, by name. Raises HostError, ConfigError."""
-        rows = self._state.ask(f"SELECT {_COLUMNS} FROM access_token ORDER BY name, made_at", {})
+        rows = self._state.ask(select(_NAMES, _TABLE, order="name, made_at"), {})
         return [_token(row) for row in rows]
 
     def add(
@@ -73,8 +76,6 @@ class AccessTokens:
 
         ``token`` is a token made before. Raises ConfigError if the name is taken.
         """
-        from sqlalchemy import text
-
         if not name.strip() or len(name) > _LONGEST_NAME or not name.isprintable():
             raise ConfigError(
                 f"not a name for a token: {shown(name)!r}",
@@ -94,15 +95,13 @@ class AccessTokens:
                 "made_at": now,
                 "expires": None if seconds is None else now + seconds,
             }
-            taken = connection.execute(
-                text("SELECT 1 FROM access_token WHERE name = :name"), {"name": name}
-            ).first()
-            if taken is not None:
+            question = "SELECT 1 FROM access_token WHERE name = :name"
+            if sql.asker(connection)(question, {"name": name}):
                 raise ConfigError(
                     f"token {name!r} exists already",
                     hint=f"`labctl serve token revoke {name}` ends it",
                 )
-            insert(connection, "access_token", values)
+            sql.insert(connection, _TABLE, values)
             details = {"role": role, "expires": values["expires"]}
             add_audit(connection, now, by, "cli", "token add", subject=name, details=details)
 
@@ -111,16 +110,12 @@ class AccessTokens:
 
     def revoke(self, name: str, *, by: str) -> None:
         """Revoke a token at once. Raises ConfigError if there is none of that name."""
-        from sqlalchemy import text
 
         def change(connection: "Connection") -> bool:
-            gone = connection.execute(
-                text("DELETE FROM access_token WHERE name = :name"), {"name": name}
-            )
-            if gone.rowcount:
+            if is_known := sql.delete(connection, _TABLE, {"name": name}):
                 now = clock(connection, self._state.now)
                 add_audit(connection, now, by, "cli", _REVOKE, subject=name)
-            return bool(gone.rowcount)
+            return is_known
 
         if not self._state.change(change):
             names = ", ".join(one.name for one in self.list()) or "there are none"
@@ -133,11 +128,9 @@ class AccessTokens:
     def find_hash(self, sha256: str) -> AccessToken | None:
         """Return the token of a hash if it is valid now."""
         now = self._state.now
-        rows = self._state.ask(
-            f"SELECT {_COLUMNS} FROM access_token WHERE sha256 = :sha256"
-            f" AND (expires IS NULL OR expires > {now})",
-            {"sha256": sha256},
-        )
+        is_valid = f"(expires IS NULL OR expires > {now})"
+        question = select(_NAMES, _TABLE, "sha256 = :sha256", is_valid)
+        rows = self._state.ask(question, {"sha256": sha256})
         found = _token(rows[0]) if rows else None
         if found is None or found.damaged:
             return None
@@ -145,7 +138,7 @@ class AccessTokens:
 
 
 def _token(row: Sequence[Any]) -> AccessToken:
-    values, why = read("access_token", _COLUMNS.split(", "), row)
+    values, why = read(_TABLE, _NAMES, row)
     return AccessToken(**values, damaged=why)
 
 
@@ -155,18 +148,17 @@ def revoked_kept(connection: "Connection") -> Iterator[None]:
 
     The replaced audit log has the revocations; its lines about them go into the new one.
     """
-    from sqlalchemy import text
-
+    ask = sql.asker(connection)
     question = "SELECT subject, at, actor, via FROM audit WHERE action = :action ORDER BY id"
-    found = connection.execute(text(question), {"action": _REVOKE})
+    found = ask(question, {"action": _REVOKE})
     revoked = {name: (at, actor, via) for name, at, actor, via in found}
     yield
-    for name, made_at in connection.execute(text("SELECT name, made_at FROM access_token")).all():
+    for name, made_at in ask("SELECT name, made_at FROM access_token", {}):
         # A time that is no number shows nothing about which came first.
         at = revoked[name][0] if name in revoked else None
         is_known = isinstance(at, int | float) and isinstance(made_at, int | float)
         if at is not None and (not is_known or at >= made_at):
-            connection.execute(text("DELETE FROM access_token WHERE name = :name"), {"name": name})
+            sql.delete(connection, _TABLE, {"name": name})
             add_audit(connection, *revoked[name], _REVOKE, subject=name)
 
 

@@ -1,13 +1,13 @@
 """Workers: the processes of lab hosts that run jobs, and their last signs of life."""
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from labctl.database.questions import select
 from labctl.state import sql
 from labctl.state.events import clock
-from labctl.state.tables import insert, read
+from labctl.state.tables import COLUMNS, read, stored_names
 from labctl.state.waiting import Waiting
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 ALIVE_SECONDS = 60.0
 #: The record of a dead worker is kept for this time (s).
 _KEPT_SECONDS = 7 * 86_400.0
-_COLUMNS = "name, host, boards, leaves, version, started_at, alive_at"
+_NAMES = tuple(COLUMNS["worker"])
 
 
 @dataclass(frozen=True)
@@ -72,10 +72,10 @@ class Workers:
 
     def list(self) -> Sequence[Worker]:
         """Return living workers and those that died recently, by host."""
-        question = f"SELECT {self._state.now}, {_COLUMNS} FROM worker ORDER BY host, started_at"
+        question = select((self._state.now, *_NAMES), "worker", order="host, started_at")
         found = []
         for now, *row in self._state.ask(question, {}):
-            values, why = read("worker", _COLUMNS.split(", "), row)
+            values, why = read("worker", _NAMES, row)
             found.append(Worker(**values, silent_seconds=now - values["alive_at"], damaged=why))
         return found
 
@@ -91,30 +91,27 @@ class Workers:
         """Record a sign of life of a worker; remove workers that died long ago."""
 
         def change(connection: "Connection") -> None:
+            from labctl.state.statements import DROP_WORKERS
+
             now = clock(connection, self._state.now)
-            row = {
-                "name": name,
-                "host": host,
-                "boards": json.dumps(list(boards)),
-                "leaves": json.dumps(list(leaves)),
-                "version": version,
-                "started_at": now,
-                "alive_at": now,
-            }
-            again = (
-                "ON CONFLICT (name) DO UPDATE"
-                " SET alive_at = excluded.alive_at, leaves = excluded.leaves"
-            )
-            insert(connection, "worker", row, again)
-            dead = "DELETE FROM worker WHERE alive_at BETWEEN 0 AND :before"
-            sql.run(connection, dead, {"before": now - _KEPT_SECONDS})
+            sign = {"alive_at": now, "leaves": stored_names(leaves)}
+            if not sql.update(connection, "worker", {"name": name}, sign):
+                row = {
+                    "name": name,
+                    "host": host,
+                    "boards": stored_names(boards),
+                    "version": version,
+                    "started_at": now,
+                }
+                sql.insert(connection, "worker", row | sign)
+            connection.execute(DROP_WORKERS, {"before": now - _KEPT_SECONDS})
 
         self._state.change(change)
 
     def of_groups(self) -> Mapping[str, "GroupOwner"]:
         """Return the living owners of groups, by group."""
         alive = f"owner IS NOT NULL AND expires >= {self._state.now}"
-        rows = self._state.ask(f"SELECT id, boards, leaves FROM job_group WHERE {alive}", {})
+        rows = self._state.ask(select("id, boards, leaves", "job_group", alive), {})
         found = [read("job_group", ("id", "boards", "leaves"), row)[0] for row in rows]
         return {
             one["id"]: GroupOwner(frozenset(one["boards"]), frozenset(one["leaves"]))
@@ -125,6 +122,6 @@ class Workers:
         """Remove a worker that ended."""
 
         def change(connection: "Connection") -> None:
-            sql.run(connection, "DELETE FROM worker WHERE name = :name", {"name": name})
+            sql.delete(connection, "worker", {"name": name})
 
         self._state.change(change)

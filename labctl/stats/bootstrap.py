@@ -8,10 +8,10 @@ if TYPE_CHECKING:
 
 
 def draw_questions(count: int, resamples: int, seed: int) -> "NDArray[np.float64]":
-    """Return how often each of ``count`` questions is drawn, a row for each resample.
+    """Return how often each of ``count`` questions is drawn, one row per resample.
 
-    A row sums to ``count``. The same arguments give the same draws, so that everything that is
-    asked the same questions is drawn alike.
+    A row sums to ``count``. The same arguments give the same draws, so results on the same
+    questions use the same draws.
     """
     import numpy as np
 
@@ -20,11 +20,11 @@ def draw_questions(count: int, resamples: int, seed: int) -> "NDArray[np.float64
 
 
 def draw_means(values: "NDArray[np.float64]", resamples: int, seed: int) -> "NDArray[np.float64]":
-    """Return draws of the mean of a few repeats, a row for each resample.
+    """Return draws of the mean of a few repeats, one row per resample.
 
-    ``values`` has a row for each repeat. The draws have Student's distribution (that of several
-    values at once, with one divisor) with the repeats' covariance: resampling three repeats would
-    make their mean look far more certain than it is. Of one repeat all draws are equal.
+    ``values`` has one row per repeat. The draws have a (multivariate) Student's distribution with
+    the repeats' covariance: resampling three repeats would make their mean look far more certain
+    than it is. For one repeat, all draws are equal.
     """
     import numpy as np
 

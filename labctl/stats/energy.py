@@ -4,16 +4,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-#: Fewer readings meanwhile say nothing of what changes faster.
+#: Fewer readings in the interval cannot show fast changes.
 LEAST_READINGS = 3
-#: The share of the time that has to lie between readings that are close enough.
+#: Share of the time that must lie between readings that are close enough.
 LEAST_COVERAGE = 0.95
-#: The most that the steps of a counter may make unsure of what it counted.
+#: Maximum uncertainty of the counted energy caused by the counter's steps.
 MOST_STEP_SHARE = 0.1
 
 
 class NoEnergy(Exception):
-    """The readings do not say what was drawn; the message says why, for people."""
+    """The readings do not show the energy; the message says why, for users."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,10 @@ class Energy:
 def energy_of_power(
     readings: Sequence[Reading], start_ns: int, end_ns: int, *, longest_gap_ns: int
 ) -> Energy:
-    """Integrate power by trapezoids, over the pairs that are no further apart than a gap.
+    """Integrate power by trapezoids, over pairs of readings that are no further apart than a gap.
 
-    Power in gaps is assumed to be like the rest; ``coverage`` is the share of time outside of gaps.
-    Readings are in order of their time. Raises NoEnergy.
+    Power in gaps is assumed to be like the rest; ``coverage`` is the share of time outside gaps.
+    Readings are in time order. Raises NoEnergy.
     """
     inside = _inside(readings, start_ns, end_ns)
     covered_ns, area = 0, 0.0
@@ -66,7 +66,7 @@ def energy_of_counter(
 ) -> Energy:
     """Return the growth of a joule counter, interpolated linearly at both ends.
 
-    Readings are in order of their time. Raises NoEnergy.
+    Readings are in time order. Raises NoEnergy.
     """
     inside = _inside(readings, start_ns, end_ns)
     if any(after.value < before.value for before, after in pairwise(readings)):
@@ -77,7 +77,7 @@ def energy_of_counter(
     growth = [after.value - before.value for before, after in pairwise(inside)]
     if joules <= 0:
         raise NoEnergy("the counter did not move")
-    # A counter that stands still between readings moves in steps, and each end may miss one.
+    # A counter that stays constant between readings moves in steps; each end may miss one step.
     if 0 in growth and 2 * max(growth) > MOST_STEP_SHARE * joules:
         raise NoEnergy(
             f"the counter moves in steps of {max(growth):.3g} J, too coarse for {joules:.3g} J"
@@ -108,7 +108,7 @@ def _at(readings: Sequence[Reading], at_ns: int, longest_gap_ns: int) -> float:
 
 
 def _close(readings: Sequence[Reading], longest_gap_ns: int) -> Iterator[tuple[Reading, Reading]]:
-    """Pairs of successive readings, in time too."""
+    """Yield pairs of successive readings that are close in time."""
     for before, after in pairwise(readings):
         if 0 < after.at_ns - before.at_ns <= longest_gap_ns:
             yield before, after

@@ -1,8 +1,8 @@
-"""Hypothesis tests: of ranks, of one new value, and the correction for several tests at once.
+"""Hypothesis tests: ranks, one new value, and the correction for several tests at once.
 
-Tests of ranks assume no distribution: a check on those that do, from LEAST repeats on. A new value
-is compared with the prediction from earlier ones of the same source. Each more test is one more
-chance to be wrong.
+Rank tests assume no distribution; from LEAST repeats on, they check the tests that assume one. A
+new value is compared with the prediction from earlier ones of the same source. Each additional test
+is another chance to be wrong.
 """
 
 import math
@@ -19,10 +19,11 @@ from labctl.stats.intervals import student_cdf, student_quantile
 def holm(probabilities: Sequence[float], error: float = 0.05) -> list[float]:
     """Return for each p-value the error at which it is judged, so that ``error`` holds for all.
 
-    S. Holm's step-down procedure (Scandinavian Journal of Statistics 6(2), 1979): the smallest of
-    ``m`` is judged at ``error / m``, the next at ``error / (m - 1)``, up to the first that fails;
-    the rest is judged as that one, and fails too. A test holds where its p-value is at most its
-    own error, which is just where the interval of the level ``1 - error`` excludes what it tests.
+    S. Holm's step-down procedure (Scandinavian Journal of Statistics 6(2), 1979). The smallest of
+    ``m`` p-values is judged at ``error / m``, the next at ``error / (m - 1)``, up to the first that
+    fails; all later ones are judged at the same error, and fail too. A test holds if its p-value is
+    at most its own error, which means that the interval of the level ``1 - error`` excludes the
+    tested value.
     """
     errors = [0.0] * len(probabilities)
     judged: float | None = None
@@ -36,9 +37,9 @@ def holm(probabilities: Sequence[float], error: float = 0.05) -> list[float]:
     return errors
 
 
-#: Fewer repeats reach no small p-value, so that disagreeing would mean nothing.
+#: With fewer repeats, no p-value can be small, so a different result would mean nothing.
 LEAST = 10
-#: Up to this many pairs all signs are tried; of more, their sums are counted in steps.
+#: Up to this many pairs, all signs are tried; for more, their sums are counted in steps.
 _ALL_SIGNS = 16
 _STEPS = 20_000
 
@@ -46,13 +47,13 @@ _STEPS = 20_000
 def sign_flip(differences: Sequence[float], *, one_sided: bool = False) -> float:
     """Return the p-value of "differences are as often positive as negative", two-sided.
 
-    R. A. Fisher's test by randomisation (The Design of Experiments, 1935, section 21): how many of
-    all assignments of signs have a sum as far from 0 as the one seen; ``one_sided``: as large a
-    sum. Of more than 16 differences the sums are counted in steps of a size, and what that rounds
-    counts against the result (M. Pagano and D. Tritchler, J. American Statistical Association
-    78(382), 1983).
+    R. A. Fisher's test by randomisation (The Design of Experiments, 1935, section 21): the share of
+    all assignments of signs whose sum is at least as far from 0 as the observed one; ``one_sided``:
+    at least as large. For more than 16 differences, sums are counted in steps, and rounding counts
+    against the result (M. Pagano and D. Tritchler, J. American Statistical Association 78(382),
+    1983).
     """
-    import numpy as np  # only where there are enough repeats
+    import numpy as np  # only with enough repeats
 
     values = np.asarray(differences, dtype=float)
     if not one_sided and (seen := float(values.sum())) <= 0:
@@ -67,7 +68,7 @@ def sign_flip(differences: Sequence[float], *, one_sided: bool = False) -> float
 
 
 def least_differences(error: float) -> int:
-    """Return the fewest differences whose signs, if all are equal, have at most this p-value."""
+    """Return the smallest number of differences that reach this p-value if all signs are equal."""
     return math.ceil(-math.log2(error))
 
 
@@ -79,14 +80,14 @@ def f_tail(ratio: float, degrees: float, of_reference: float) -> float:
 
 
 def _share_of_sums(values: Any) -> float:
-    """Return the share of all assignments of signs with a sum as large as the one seen."""
+    """Return the share of all assignments of signs with a sum as large as the observed one."""
     import numpy as np
 
     sizes = np.abs(values)
     if not sizes.any():
         return 1.0
     steps = np.rint(sizes / sizes.sum() * _STEPS).astype(int)
-    # By the sum of those that are positive, as the sum of all is twice that less all sizes.
+    # Use the sum of the positive ones: the total is twice this sum minus the sum of all sizes.
     shares = np.zeros(int(steps.sum()) + 1)
     shares[0] = 1.0
     for step in steps:
@@ -125,9 +126,9 @@ _DEVIATIONS = 3.5
 
 @dataclass(frozen=True)
 class NextValue:
-    """A new value and its prediction by earlier ones, all positive."""
+    """A new value and its prediction from earlier ones, all positive."""
 
-    #: New value over the geometric mean of the earlier ones, minus 1: -0.1 is 10 % lower.
+    #: New value divided by the geometric mean of the earlier ones, minus 1: -0.1 is 10 % lower.
     change: float
     #: Probability of a value this low or lower if nothing has changed.
     probability: float
@@ -136,7 +137,7 @@ class NextValue:
     count: int
 
     def lowest_expected(self, error: float) -> float:
-        """Return the change below which a value that has not changed falls with ``error``."""
+        """Return the change that an unchanged source falls below with probability ``error``."""
         limit = student_quantile(1 - error, self.count - 1)
         return math.expm1(-limit * self.scatter * math.sqrt(1 + 1 / self.count))
 
@@ -144,11 +145,11 @@ class NextValue:
 def predict_next(new: float, earlier: Sequence[float], *, least_scatter: float) -> NextValue:
     """Compare a new value with at least two earlier ones.
 
-    The logarithms are taken for normal: ``(new - mean) / (s * sqrt(1 + 1/n))`` has Student's
+    The logarithms are assumed to be normal: ``(new - mean) / (s * sqrt(1 + 1/n))`` has Student's
     distribution with ``n - 1`` degrees of freedom (the prediction interval of a further value; G.
-    Hahn and W. Meeker, Statistical Intervals, 1991, 4.7). ``least_scatter`` stands in for a smaller
-    ``s``: a few values may agree by chance. Earlier values that are outliers are left out: a moment
-    in which the source was disturbed must not hide all later changes.
+    Hahn and W. Meeker, Statistical Intervals, 1991, 4.7). ``least_scatter`` is the minimum of
+    ``s``: a few values may agree by chance. Earlier outliers are left out: a short disturbance of
+    the source must not hide all later changes.
     """
     logs = _without_outliers([math.log(value) for value in earlier])
     count, mean = len(logs), statistics.fmean(logs)
@@ -159,9 +160,9 @@ def predict_next(new: float, earlier: Sequence[float], *, least_scatter: float) 
 
 
 def _without_outliers(logs: Sequence[float]) -> list[float]:
-    """Leave out what is too far from the median (B. Iglewicz and D. Hoaglin, 1993).
+    """Leave out values too far from the median (B. Iglewicz and D. Hoaglin, 1993).
 
-    At most a fifth, the farthest: more of them are no outliers, but how the source is.
+    At most the farthest fifth: if there are more, they are normal for the source, not outliers.
     """
     middle, spread = median(logs), mad(logs)
     if not spread:

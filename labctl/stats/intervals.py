@@ -1,7 +1,7 @@
-"""Confidence intervals: of a mean, and of a quantile.
+"""Confidence intervals of a mean and of a quantile.
 
-A mean has Student's, for the few repeats that a board allows. That of a quantile holds for any
-distribution.
+The interval of a mean is Student's, for the few repeats that a board allows. The interval of a
+quantile holds for any distribution.
 """
 
 import math
@@ -26,10 +26,10 @@ def quantile_interval(
 ) -> QuantileInterval:
     """Return the interval of a quantile of independent values, between two values of the sample.
 
-    Of ``n`` values the number below the quantile is binomial, so that order statistics hold it with
-    at least ``level``, half of what is left on each side (W. R. Thompson, Annals of Mathematical
+    Of ``n`` values, the number below the quantile is binomial. So order statistics contain it with
+    at least ``level``, with half of the rest on each side (W. R. Thompson, Annals of Mathematical
     Statistics 7(3), 1936; H. A. David and H. N. Nagaraja, Order Statistics, 2003, 7.1). The 99th
-    percentile has an upper end at 95 % from 368 values on. Raises ValueError for no values.
+    percentile has an upper end at 95 % from 368 values on. Raises ValueError without values.
     """
     if not values:
         raise ValueError("a quantile of no values")
@@ -56,19 +56,19 @@ def _binomial(count: int, hits: int, share: float) -> float:
     return math.exp(log + hits * math.log(share) + (count - hits) * math.log1p(-share))
 
 
-#: Number of values by which the interval of a ratio counts less if repeating ended because a result
-#: was precise (G. Simons, Annals of Mathematical Statistics 39(6), 1968). An interval that may
-#: have ended the repeating itself is made of more values than these.
+#: Number of values that the interval of a ratio loses if repeating stopped because a result was
+#: precise (G. Simons, Annals of Mathematical Statistics 39(6), 1968). An interval that may have
+#: stopped the repeating itself has more values than this.
 STOPPING_COST = 3
-#: Probability with which the spread of the values is beyond the limit that an interval rests on if
-#: it may have ended the repeating. Repeating ends where the spread is small by chance; no interval
-#: makes up for that after a lucky stop, so that lucky stops must be rare.
+#: Probability that the spread of the values exceeds its limit in an interval that may have stopped
+#: the repeating. Repeating stops when the spread is small by chance. No interval can correct such a
+#: lucky stop afterwards, so lucky stops must be rare.
 _LUCK = 0.002
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean and where it lies at ``level`` confidence; all in the unit of the values."""
+    """A mean and its interval at ``level`` confidence; all in the unit of the values."""
 
     mean: float
     low: float
@@ -78,7 +78,7 @@ class Interval:
 
     @property
     def relative(self) -> float:
-        """Half of its width over the mean: 0.02 is plus or minus 2 %."""
+        """Half of its width divided by the mean: 0.02 is plus or minus 2 %."""
         return (self.high - self.low) / 2 / abs(self.mean) if self.mean else math.inf
 
     @property
@@ -95,10 +95,10 @@ def mean_interval(
 ) -> Interval:
     """Return the interval of the mean of independent values (W. S. Gosset, Biometrika 6(1), 1908).
 
-    Exact for normal values. ``stopped``: repeating may have ended because this interval was narrow,
-    which never happens with :data:`STOPPING_COST` values or fewer. The interval then rests on an
-    upper limit of the spread, as if it were known (an upper limit in the place of the estimate in
-    the rule of Y. S. Chow and H. Robbins, Annals of Mathematical Statistics 36(2), 1965). Raises
+    Exact for normal values. ``stopped``: repeating may have stopped because this interval was
+    narrow, which never happens with :data:`STOPPING_COST` values or fewer. The interval then uses
+    an upper limit of the spread instead of its estimate, as if the spread were known (compare the
+    rule of Y. S. Chow and H. Robbins, Annals of Mathematical Statistics 36(2), 1965). Raises
     ValueError for fewer than two values, or a level outside (0, 1).
     """
     if len(values) < 2:
@@ -119,8 +119,8 @@ def geometric_interval(
 ) -> Interval:
     """Return the interval of values above 0: :func:`mean_interval` of their logarithms.
 
-    Its ends are above 0, and those of rates are one over those of times. The mean is the geometric
-    one. Raises ValueError for what :func:`mean_interval` refuses, and values that are not above 0.
+    Its ends are above 0; the ends for rates are the reciprocals of the ends for times. The mean is
+    the geometric mean. Raises ValueError as :func:`mean_interval` does, and if a value is <= 0.
     """
     if min(values, default=1.0) <= 0:
         raise ValueError("a geometric mean is of values above 0")
@@ -132,7 +132,7 @@ def geometric_interval(
 def _stopped_factor(degrees: int, level: float) -> float:
     """Return the half width of an interval after a stop, in estimated standard errors.
 
-    The interval of a lower level is never wider than that of 95 %, which holds it all the more.
+    Below a level of 95 %, it is at most the value for 95 %, which is sufficient there too.
     """
     factor = _NORMAL.inv_cdf((1 + level) / 2) * _spread_limit(degrees, level)
     return factor if level >= 0.95 else min(factor, _stopped_factor(degrees, 0.95))
@@ -140,10 +140,11 @@ def _stopped_factor(degrees: int, level: float) -> float:
 
 @lru_cache(maxsize=1024)
 def _spread_limit(degrees: int, level: float) -> float:
-    """Return the upper limit of a standard deviation over its estimate.
+    """Return the upper limit of a standard deviation divided by its estimate.
 
-    It is missed with _LUCK at the level of 0.95. At a higher level a lucky stop costs more, at a
-    lower one it comes sooner, so at both the limit is missed more seldom (simulated: make soak).
+    The limit is exceeded with probability _LUCK at the level of 0.95. At a higher level a lucky
+    stop is more costly, at a lower level it comes sooner; so at both, the limit is exceeded less
+    often (simulated: make soak).
     """
     luck = _LUCK * min((1 - level) / 0.05, 0.05 / (1 - level))
     low, high = 0.0, float(degrees)
@@ -191,8 +192,8 @@ def student_quantile(probability: float, degrees: float) -> float:
 def student_cdf(t: float, degrees: float) -> float:
     """Return Student's distribution function.
 
-    Of whole degrees by its finite series (Abramowitz and Stegun, 26.7.3 and 26.7.4), which needs no
-    library.
+    For whole degrees it uses the finite series (Abramowitz and Stegun, 26.7.3 and 26.7.4), which
+    needs no library.
     """
     if not float(degrees).is_integer():
         from scipy.special import stdtr

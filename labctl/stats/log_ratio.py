@@ -1,8 +1,8 @@
-"""The one estimator of how two sets of measurements differ: the geometric mean of their ratio.
+"""The only estimator of the difference of two sets: the geometric mean of their ratio.
 
-Everything is done with natural logarithms: their difference is the logarithm of the ratio, noise of
-the same percentage is the same noise at any speed, and times and rates give the same answer. The
-unit is the repeat, a process of its own; the tokens of one are no independent measurements.
+All computation uses natural logarithms. Their difference is the logarithm of the ratio, noise of
+the same percentage is equal noise at any speed, and times and rates give the same answer. The unit
+is the repeat, which is a separate process; the tokens of a repeat are not independent.
 """
 
 import math
@@ -13,15 +13,15 @@ from statistics import fmean, stdev, variance
 
 from labctl.stats.intervals import STOPPING_COST, Interval, student_cdf, student_quantile
 
-#: Fewer sessions say too little of how they differ.
+#: Fewer sessions say too little about session-to-session variation.
 LEAST_SESSIONS = 5
-#: Its exponential is still a number: two pairs can have an interval that is wider.
+#: Largest exponent whose exponential is finite: the interval of two pairs can be wider.
 _LARGEST = 700.0
 
 
 @dataclass(frozen=True)
 class Repeat:
-    """One value above 0 of a run: its round, and its position among all trials of the run."""
+    """A value above 0 from a run: its round, and its position among all trials of the run."""
 
     round: int
     position: int
@@ -30,11 +30,11 @@ class Repeat:
 
 @dataclass(frozen=True)
 class LogRatio:
-    """The logarithm of a ratio, with its standard error and the degrees of freedom of that.
+    """The logarithm of a ratio, with its standard error and the error's degrees of freedom.
 
-    ``noise`` is the standard deviation of a single repeat's logarithm, 0.02 for 2 %; ``count`` the
-    number of pairs, or of repeats of the side that has fewer. ``is_paired``: it is of pairs.
-    ``run_noise`` is the standard deviation of a run's mean; None: it was not compared between runs.
+    ``noise``: standard deviation of a single repeat's logarithm, 0.02 for 2 %. ``count``: number of
+    pairs, or of repeats on the smaller side. ``is_paired``: True if computed from pairs.
+    ``run_noise``: standard deviation of a run's mean; None without a comparison between runs.
     """
 
     mean: float
@@ -47,7 +47,7 @@ class LogRatio:
 
     @property
     def ratio(self) -> float:
-        """The ratio itself, a geometric mean."""
+        """Ratio, a geometric mean."""
         return math.exp(self.mean)
 
     def interval(self, level: float) -> Interval:
@@ -64,7 +64,8 @@ class LogRatio:
         """Return the p-value of "the logarithm is not within ± ``margin``".
 
         Two one-sided tests (D. J. Schuirmann, J. Pharmacokinetics and Biopharmaceutics 15(6),
-        1987); it is at most ``a`` just where the interval of level ``1 - 2a`` lies within.
+        1987). It is at most ``a`` exactly if the interval of level ``1 - 2a`` lies within the
+        margin.
         """
         return self._tail(margin - abs(self.mean))
 
@@ -80,9 +81,9 @@ def paired(
 ) -> LogRatio:
     """Compare pairs that were measured one after the other.
 
-    What drifts slowly meets both of a pair alike and leaves their ratio. ``stopped``: repeating may
-    have ended because a result was precise (see :data:`STOPPING_COST`). Raises ValueError for fewer
-    than two pairs, sequences of unequal length, and values that are not above 0.
+    Slow drift affects both values of a pair equally and does not change their ratio. ``stopped``:
+    repeating may have stopped because a result was precise (see :data:`STOPPING_COST`). Raises
+    ValueError for fewer than two pairs, sequences of unequal length, or if a value is <= 0.
     """
     logs = [a - b for a, b in zip(_logs(values), _logs(references), strict=True)]
     if len(logs) < 2:
@@ -97,11 +98,11 @@ def paired(
 def unpaired(
     values: Sequence[float], references: Sequence[float], *, stopped: bool = False
 ) -> LogRatio:
-    """Compare two sets of one session, in which no two were measured together.
+    """Compare two sets of one session, without pairs.
 
-    Equal numbers: Student's test, exact where the noise of both is the same percentage. Else
-    B. L. Welch's (Biometrika 34(1-2), 1947), which does not need that. Raises ValueError for fewer
-    than two values on a side, and values that are not above 0.
+    Equal numbers of values: Student's test, exact if both sides have the same noise in percent.
+    Otherwise the test of B. L. Welch (Biometrika 34(1-2), 1947), which does not need equal noise.
+    Raises ValueError for fewer than two values on a side, or if a value is <= 0.
     """
     sides = [_logs(values), _logs(references)]
     counts = [len(side) for side in sides]
@@ -124,9 +125,9 @@ def unpaired(
 def within_run(
     own: Iterable[Repeat], base: Iterable[Repeat], *, stopped: bool = False
 ) -> LogRatio | None:
-    """Compare two variants of one run: in pairs where their rounds were interleaved.
+    """Compare two variants of one run: in pairs if their rounds were interleaved.
 
-    None where too few repeats have a value.
+    None if too few repeats have a value.
     """
     mine, theirs = ({one.round: one for one in side} for side in (own, base))
     rounds = sorted(mine.keys() & theirs.keys())
@@ -156,7 +157,7 @@ Session = Sequence[float]
 
 
 def known_sessions(groups: Iterable[Sequence[Session]]) -> int:
-    """Return the number of sessions that show how sessions vary: degrees of freedom + 1."""
+    """Return the number of sessions that show session variation: degrees of freedom + 1."""
     degrees = sum(len(group) - 1 for group in groups if group)
     return degrees + 1 if degrees else 0
 
@@ -166,15 +167,15 @@ def between_sessions(
     references: Sequence[Session],
     history: Iterable[Sequence[Session]] = (),
 ) -> LogRatio:
-    """Compare sessions: each has its own offset, which repeating inside it does not average out.
+    """Compare sessions: each has its own offset, which repeats inside it do not average out.
 
-    The variance of a session's mean is taken from groups of sessions that measured the same thing:
-    those of each side, and others of ``history``, each of a run of its own and none of which is one
-    of the two sides'. It holds all that makes means of sessions differ, also repeats that resemble
-    their neighbours.
-    Where the new sessions have fewer repeats than those, the noise of what is missing is added (a
-    variance of two components, with F. E. Satterthwaite's degrees of freedom, Biometrics Bulletin
-    2(6), 1946); where they have more, the interval is wider than it need be.
+    The variance of a session's mean comes from groups of sessions that measured the same thing:
+    those of each side, and groups of ``history``. Each session of ``history`` is a separate run,
+    and not one of the two sides'. The variance includes everything that makes session means differ,
+    also correlation between neighbouring repeats. If the new sessions have fewer repeats than the
+    known ones, the missing noise is added (a variance of two components, with F. E. Satterthwaite's
+    degrees of freedom, Biometrics Bulletin 2(6), 1946). If they have more, the interval is wider
+    than necessary.
 
     Raises ValueError if fewer than LEAST_SESSIONS show session-to-session variation.
     """
@@ -207,7 +208,7 @@ def between_sessions(
 
 
 def _within(groups: Iterable[Sequence[float]]) -> tuple[float, int]:
-    """Return the variance inside groups, pooled, and its degrees of freedom."""
+    """Return the pooled variance inside groups, and its degrees of freedom."""
     squares, degrees = 0.0, 0
     for group in groups:
         if len(group) > 1:

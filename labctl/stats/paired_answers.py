@@ -1,4 +1,4 @@
-"""Two models, or prompts, on the same questions: whose answers are right more often."""
+"""Compare two models, or prompts, on the same questions: which has more right answers."""
 
 import math
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from statistics import NormalDist
 
 from labctl.stats.intervals import Interval
 
-#: Weight of the mixture in :func:`difference_shown`: shares of wins around 0.6 are found soonest.
+#: Weight of the mixture in :func:`difference_shown`: finds shares of wins around 0.6 soonest.
 _MIXTURE = 10.0
 _NORMAL = NormalDist()
 
@@ -16,10 +16,10 @@ _NORMAL = NormalDist()
 class McNemar:
     """The test of Q. McNemar (Psychometrika 12, 1947), without its approximation.
 
-    ``wins``: questions that the second alone answers right; ``losses``: the first alone. ``exact``
-    is the two-sided p-value of the binomial test, ``mid_p`` the one that counts half of the
-    observed table: less cautious, and its errors hardly exceed the level (M. W. Fagerland and
-    others, BMC Med. Res. Methodol. 13:91, 2013).
+    ``wins``: questions that only the second answers right. ``losses``: only the first. ``exact``:
+    two-sided p-value of the binomial test. ``mid_p``: the same, but the observed table counts half.
+    It is less cautious, and its errors hardly exceed the level (M. W. Fagerland and others, BMC
+    Med. Res. Methodol. 13:91, 2013).
     """
 
     wins: int
@@ -31,15 +31,15 @@ class McNemar:
 def count_wins(first: Sequence[float], second: Sequence[float]) -> tuple[int, int]:
     """Return wins and losses of the second, question by question.
 
-    Each value is the share of a question's samples that is right, 0 or 1 for one sample. Raises
-    ValueError for unlike numbers of questions.
+    Each value is the share of right samples of a question, 0 or 1 for one sample. Raises ValueError
+    for different numbers of questions.
     """
     pairs = list(zip(first, second, strict=True))
     return sum(b > a for a, b in pairs), sum(b < a for a, b in pairs)
 
 
 def mcnemar(wins: int, losses: int) -> McNemar:
-    """Test whether wins and losses are alike; see :func:`count_wins`."""
+    """Test if wins and losses are equally frequent; see :func:`count_wins`."""
     if wins < 0 or losses < 0:
         raise ValueError(f"{wins} wins and {losses} losses")
     count, few = wins + losses, min(wins, losses)
@@ -56,13 +56,13 @@ def paired_difference(
     resamples: int = 5_000,
     seed: int = 0,
 ) -> Interval:
-    """Return by how much the second's accuracy exceeds the first's, with its bootstrap interval.
+    """Return the second's accuracy minus the first's, with its bootstrap interval.
 
-    Values as in :func:`count_wins`. Whole questions are drawn, with all samples of both sides
-    (B. Efron and R. Tibshirani, An Introduction to the Bootstrap, 1993, section 13.3: percentiles),
-    and with them one win and one loss that nobody saw, without which few questions look too certain
-    (D. G. Bonett and R. M. Price, J. Educ. Behav. Stat. 37, 2012). ``seed`` alone is the chance.
-    Raises ValueError for fewer than two questions, or unlike numbers.
+    Values as in :func:`count_wins`. Whole questions are drawn, with all samples of both sides (B.
+    Efron and R. Tibshirani, An Introduction to the Bootstrap, 1993, section 13.3: percentiles). One
+    win and one loss are added, since few questions look too certain otherwise (D. G. Bonett and R.
+    M. Price, J. Educ. Behav. Stat. 37, 2012). Only ``seed`` determines the draws. Raises ValueError
+    for fewer than two questions, or different numbers.
     """
     import numpy as np
 
@@ -80,17 +80,17 @@ def paired_difference(
 def difference_shown(wins: int, losses: int, *, level: float = 0.95) -> bool:
     """Return True if asking can stop: one side is shown to be right more often.
 
-    It may be looked at after each question: where both are alike it is ever True with a probability
-    of at most ``1 - level``. Of questions that one side alone answers right, the mixture of all
-    shares of wins (a beta distribution around 1/2) is held against the share 1/2. Their ratio is a
-    martingale that reaches ``1 / (1 - level)`` with no more than that probability (J. Ville 1939;
-    H. Robbins, Ann. Math. Statist. 41, 1970).
+    May be called after each question: if both sides are equal, it ever returns True with a
+    probability of at most ``1 - level``. For questions that only one side answers right, it
+    compares the mixture of all shares of wins (a beta distribution around 1/2) with the share 1/2.
+    Their ratio is a martingale, which reaches ``1 / (1 - level)`` with at most this probability (J.
+    Ville 1939; H. Robbins, Ann. Math. Statist. 41, 1970).
     """
     return always_valid_p(wins, losses) <= 1 - level
 
 
 def always_valid_p(wins: int, losses: int) -> float:
-    """Return the p-value of that many wins and losses that holds at whatever number one stops.
+    """Return the p-value of these wins and losses, valid for any number at which one stops.
 
     See :func:`difference_shown`.
     """
@@ -109,11 +109,11 @@ def questions_for_difference(
     level: float = 0.95,
     power: float = 0.9,
 ) -> int:
-    """Return how many common questions show a difference of two accuracies with ``power``.
+    """Return the number of common questions that show a difference of accuracies with ``power``.
 
-    R. J. Connor, Biometrics 43, 1987. ``discordant`` is the share of questions that one side alone
-    answers right, at least the difference; it is not known before some questions were asked. Raises
-    ValueError for a difference of 0 or beyond that share.
+    R. J. Connor, Biometrics 43, 1987. ``discordant``: share of questions that only one side answers
+    right, at least the difference; unknown before some questions were asked. Raises ValueError for
+    a difference of 0 or above this share.
     """
     gap = abs(difference)
     if not 0 < gap <= discordant <= 1:
@@ -124,7 +124,7 @@ def questions_for_difference(
 
 
 def _log_binomial(count: int, k: int) -> float:
-    """Return the logarithm of the probability of ``k`` of ``count`` at 1/2."""
+    """Return the logarithm of the probability of ``k`` out of ``count`` at 1/2."""
     ways = math.lgamma(count + 1) - math.lgamma(k + 1) - math.lgamma(count - k + 1)
     return ways - count * math.log(2)
 

@@ -1,13 +1,13 @@
-"""Numbers of interleaved repeats that a verdict needs, at a known noise, and what they can find."""
+"""Number of interleaved repeats that a verdict needs at a known noise, and what it can find."""
 
 import math
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-#: Probability with which the stated repeats lead to the verdict.
+#: Probability with which the recommended repeats lead to the verdict.
 POWER = 0.9
-#: More repeats than these are no advice.
+#: A larger number of repeats is not recommended.
 MOST_REPEATS = 200
 _NODES = 400
 
@@ -23,11 +23,11 @@ def repeats_for_same(
     """Return the fewest pairs that show sameness within ± ``margin`` with probability POWER.
 
     Args:
-        noise: standard deviation of a single repeat's logarithm; that of a pair is √2 times it.
-        margin: of the logarithm.
-        difference: the true one, of logarithms.
-        error: of each of the two one-sided tests.
-        most: None is returned if even this number is not enough.
+        noise: standard deviation of a single repeat's logarithm; for a pair it is √2 times larger.
+        margin: in logarithms.
+        difference: the true difference, in logarithms.
+        error: error of each of the two one-sided tests.
+        most: maximum; None is returned if it is not enough.
     """
 
     def power(count: int) -> float:
@@ -47,8 +47,8 @@ def repeats_for_difference(
 ) -> int | None:
     """Return the fewest pairs that show a true difference with probability ``power``.
 
-    It is shown when the interval of level ``1 - error`` excludes 0 and the estimate is beyond
-    ``threshold``, all of logarithms. Arguments and None as in :func:`repeats_for_same`.
+    It is shown if the interval of level ``1 - error`` excludes 0 and the estimate exceeds
+    ``threshold``, both in logarithms. Arguments and None as in :func:`repeats_for_same`.
     """
 
     def share(count: int) -> float:
@@ -65,9 +65,9 @@ def repeats_for_exclusion(
     power: float = POWER,
     most: int = MOST_REPEATS,
 ) -> int | None:
-    """Return the fewest pairs that exclude a difference with probability ``power`` where is none.
+    """Return the fewest pairs that exclude an absent difference with probability ``power``.
 
-    It is excluded when the one-sided bound of level ``1 - error`` is below it, all of logarithms.
+    It is excluded if the one-sided bound of level ``1 - error`` is below it, in logarithms.
     """
 
     def share(count: int) -> float:
@@ -85,7 +85,7 @@ def least_difference(
 ) -> float:
     """Return the smallest true difference that ``pairs`` show with probability ``power``.
 
-    Of logarithms; shown as in :func:`repeats_for_difference`. Raises ValueError for fewer than two
+    In logarithms; shown as in :func:`repeats_for_difference`. Raises ValueError for fewer than two
     pairs.
     """
     if count < 2:
@@ -101,7 +101,7 @@ def least_difference(
 
 
 def _fewest(share: Callable[[int], float], most: int, power: float = POWER) -> int | None:
-    """Return the smallest number whose share suffices; it grows with the number."""
+    """Return the smallest number with a sufficient share; the share grows with the number."""
     if share(most) < power:
         return None
     low, high = 1, most
@@ -134,14 +134,14 @@ def _shares_beyond(
 
 
 def _errors(count: int, noise: float) -> tuple[float, Any]:
-    """Return the standard error of the mean of pairs, and how it is seen: with what it scatters."""
+    """Return the standard error of the mean of pairs, and its possible estimates."""
     true = max(noise, 1e-9) * math.sqrt(2 / count)
     return true, true * _scatter(count - 1)
 
 
 @lru_cache(maxsize=256)
 def _scatter(degrees: int) -> Any:
-    """Return equally probable values of an estimated standard deviation over the true one."""
+    """Return equally probable values of an estimated standard deviation divided by the true one."""
     import numpy as np
     from scipy.special import gammaincinv
 

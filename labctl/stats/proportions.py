@@ -1,7 +1,7 @@
-"""Accuracies: intervals of a share of right answers, and how many questions a precision needs.
+"""Accuracies: intervals of a share of right answers, and number of questions for a precision.
 
-A question may have several samples. They are one cluster: what counts for it is the share of its
-samples that is right.
+A question may have several samples. They are one cluster: the question counts with its share of
+right samples.
 """
 
 import math
@@ -11,16 +11,17 @@ from statistics import NormalDist, fmean
 
 from labctl.stats.intervals import Interval
 
-#: Questions between two looks at whether the interval is narrow enough.
+#: Number of questions between two checks of the interval's width.
 LOOK = 10
-#: Widening of an interval that ended the asking. With the continuity correction alone computed
-#: errors reach 5.04 %; with it they are at most 4.7 % at all accuracies, from ± 2 to ± 10 points.
+#: Factor that widens an interval after it stopped the asking. With only the continuity correction,
+#: computed errors reach 5.04 %; with this factor they are at most 4.7 % for all accuracies, from ±
+#: 2 to ± 10 points.
 _WIDENING = 1.02
 _NORMAL = NormalDist()
-#: Weight of the end of the range in :func:`bounded_interval`; simulated coverage is in
-#: docs/comparing-reference.md.
+#: Weight of the near end of the range in :func:`bounded_interval`; docs/comparing-reference.md has
+#: the simulated coverage.
 _NEAR = 0.75
-#: Random weighted means: the ends move by about 1 % of the width with other draws.
+#: Number of random weighted means: other draws move the ends by about 1 % of the width.
 _DRAWS = 20_000
 
 
@@ -29,18 +30,18 @@ def wilson_interval(
 ) -> Interval:
     """Return the interval of an accuracy (E. B. Wilson, J. Am. Stat. Assoc. 22, 1927).
 
-    ``stopped``: asking ended because this interval was narrow, at one of the looks of
-    :func:`half_width_reached`. It is then the one with continuity correction (R. G. Newcombe,
-    Statistics in Medicine 17, 1998, method 4), 2 % wider, which makes up for the looks.
+    ``stopped``: asking stopped because this interval was narrow, at one of the checks of
+    :func:`half_width_reached`. It then has the continuity correction (R. G. Newcombe, Statistics in
+    Medicine 17, 1998, method 4) and is 2 % wider, to compensate for the repeated checks.
 
     Args:
-        correct: right answers; of several samples the sum over questions of the share that is
-            right. The interval is then at least as wide as need be.
+        correct: right answers; with several samples, the sum of each question's share of right
+            samples. The interval is then at least as wide as necessary.
         total: questions.
         level: between 0 and 1.
         stopped: see above.
 
-    Raises ValueError for no question, or more right answers than questions.
+    Raises ValueError without questions, or for more right answers than questions.
     """
     if total < 1:
         raise ValueError("an accuracy of no questions")
@@ -56,10 +57,10 @@ def clustered_interval(
 ) -> Interval:
     """Return the interval of an accuracy with several samples of each question.
 
-    ``shares`` are the questions' shares of right samples. With one sample of each it is
-    :func:`wilson_interval`, else :func:`bounded_interval`: the shares of few questions near 0 or 1
-    are too skewed for an interval that rests on their variance. ``count`` is the number of
-    questions. ``stopped`` as in :func:`wilson_interval`. Raises ValueError for no question.
+    ``shares``: the questions' shares of right samples. With one sample per question it is
+    :func:`wilson_interval`, otherwise :func:`bounded_interval`: the shares of few questions near 0
+    or 1 are too skewed for an interval based on their variance. ``count``: number of questions.
+    ``stopped`` as in :func:`wilson_interval`. Raises ValueError without questions.
     """
     if not shares:
         raise ValueError("an accuracy of no questions")
@@ -78,14 +79,15 @@ def bounded_interval(
 ) -> Interval:
     """Return the interval of the mean of independent values between ``least`` and ``most``.
 
-    Each end is a quantile of random weighted means of the values, in which the end of the range
-    beyond it counts too: as 3/4 of a value, and the opposite end of the range as 1/4. With 1 and 0
-    it is the bound of N. Gaffke (Mathematical Methods of Statistics 14(4), 2005), for values of 0
-    and 1 the bound of Clopper and Pearson, which holds more often than it says; with 1/2 and 1/2 it
-    is the bound of Jeffreys, which can hold less often.
-    ``stopped``: asking ended because an interval was narrow. It is then Gaffke's, with the same
-    widening as :func:`wilson_interval`. The draws are the same for the same values. Raises
-    ValueError for no values, or one outside of the range.
+    Each end is a quantile of random weighted means of the values. The means include both ends of
+    the range: the near end as 3/4 of a value, the opposite end as 1/4. With weights 1 and 0, it is
+    the bound of N. Gaffke (Mathematical Methods of Statistics 14(4), 2005); for values of 0 and 1
+    this is the bound of Clopper and Pearson, which holds more often than stated. With 1/2 and 1/2
+    it is the bound of Jeffreys, which can hold less often.
+
+    ``stopped``: asking stopped because an interval was narrow. It is then Gaffke's bound, widened
+    as in :func:`wilson_interval`. The same values give the same draws. Raises ValueError without
+    values, or for a value outside of the range.
     """
     if not values or not least <= min(values) <= max(values) <= most:
         raise ValueError(f"a mean of values between {least:g} and {most:g}")
@@ -100,7 +102,7 @@ def bounded_interval(
 def _weighted_means(
     values: tuple[float, ...], least: float, most: float, near: float, share: float
 ) -> tuple[float, float]:
-    """Return the ends of :func:`bounded_interval`; ``near``: the weight of the range's end."""
+    """Return the ends of :func:`bounded_interval`; ``near``: weight of the range's near end."""
     import numpy as np
 
     chance = np.random.default_rng(0)
@@ -126,8 +128,8 @@ def interval_of_variance(
 ) -> Interval:
     """Return Wilson's interval of an accuracy whose estimate has this variance.
 
-    It is that of ``accuracy x (1 - accuracy) / variance`` answers; with a variance of 0, as where
-    all are right or all wrong, of as many as there are questions. ``stopped`` as in
+    It is the interval of ``accuracy x (1 - accuracy) / variance`` answers. With a variance of 0
+    (all right or all wrong), the number of questions is used instead. ``stopped`` as in
     :func:`wilson_interval`.
     """
     worth = accuracy * (1 - accuracy) / variance if variance > 0 else 0.0
@@ -139,12 +141,12 @@ def interval_of_variance(
 def half_width_reached(
     correct: float, total: int, half_width: float, *, level: float = 0.95, look: int = LOOK
 ) -> bool:
-    """Return True if asking can stop: the interval of the accuracy is plus or minus ``half_width``.
+    """Return True if asking can stop: the interval of the accuracy is at most ± ``half_width``.
 
-    True only at a look, after each ``look`` questions, and where :func:`wilson_interval` with
-    ``stopped`` is narrow enough. That interval then holds the accuracy with the probability of
-    ``level`` or more, though it was looked at again and again: its width depends on the accuracy
-    found, and hardly on how far that is from the true one. ``tests/stats`` has the simulations.
+    True only at a check (after every ``look`` questions), if :func:`wilson_interval` with
+    ``stopped`` is narrow enough. In spite of repeated checks, this interval contains the accuracy
+    with probability ``level`` or more: its width depends on the found accuracy, and hardly on that
+    accuracy's error. ``tests/stats`` has the simulations.
 
     ``correct`` and ``total`` as in :func:`wilson_interval`; ``half_width`` 0.03 is ± 3 points.
     """

@@ -1,9 +1,8 @@
-"""Rhythms of runs: a board whose heat comes and goes slows every second run, every third, ...
+"""Rhythms of runs: a board's changing heat can slow every second run, every third, ...
 
-A rhythm is searched in what changed from the first run of a pair to its second, so that a slow
-drift hides none and looks like none. That the pairs came in this order by chance is tested by
-shuffling them, which needs no form of the noise (R. A. Fisher, 1935; E. Edgington, Randomization
-Tests, 1980).
+A rhythm is searched in the change from the first run of a pair to its second. So slow drift neither
+hides a rhythm nor looks like one. Shuffling the pairs tests if this order is chance; it assumes no
+form of the noise (R. A. Fisher, 1935; E. Edgington, Randomization Tests, 1980).
 """
 
 import math
@@ -14,22 +13,22 @@ from typing import Any
 
 from labctl.stats.hypothesis_tests import sign_flip
 
-#: Lengths of a rhythm that are searched, in runs.
+#: Lengths of the searched rhythms, in runs.
 SHORTEST, LONGEST = 2, 8
-#: Probability with which steady runs have a rhythm of any size, for each of both tests.
+#: Probability that steady runs show a rhythm of any size, for each of both tests.
 _ERROR = 0.001
-#: Six pairs have 720 orders: no test of the order reaches that error.
+#: Six pairs have 720 orders: too few for a test of the order to reach this error.
 _LEAST_PAIRS = 7
 _SHUFFLES = 9999
-#: Fewer shuffles show first what is far from that error.
+#: A few shuffles are enough to rule out results far from this error.
 _FEW_SHUFFLES, _HOPELESS = 499, 0.02
-#: What explains less is not worth the shuffling: -log p, as each test alone has it.
+#: Minimum strength for shuffling: -log p of each test alone.
 _WEAK = -math.log(0.01)
 
 
 @dataclass(frozen=True)
 class Rhythm:
-    """A rhythm: its length in runs, and how far its slowest run is above its fastest.
+    """A rhythm: its length in runs, and how much its slowest run exceeds its fastest.
 
     ``swing`` is a logarithm: 0.08 for about 8 %.
     """
@@ -39,15 +38,15 @@ class Rhythm:
 
 
 def find_rhythm(pairs: Sequence[tuple[float, float]]) -> Rhythm | None:
-    """Return the rhythm of runs; None where chance explains their order.
+    """Return the rhythm of runs; None if chance explains their order.
 
-    ``pairs`` has the logarithms of the runs of each pair, in the order in which they were measured
-    and without what differs between both sides. Of fewer than 7 pairs no rhythm is found.
+    ``pairs``: logarithms of the runs of each pair, in the order of measurement, without the
+    difference between both sides. Fewer than 7 pairs never show a rhythm.
     """
     return _rhythm(tuple(pairs))
 
 
-@lru_cache(maxsize=1024)  # it is asked about the same pairs before each step of a night
+@lru_cache(maxsize=1024)  # called with the same pairs before each step of a night
 def _rhythm(pairs: tuple[tuple[float, float], ...]) -> Rhythm | None:
     import numpy as np
 
@@ -57,7 +56,7 @@ def _rhythm(pairs: tuple[tuple[float, float], ...]) -> Rhythm | None:
     rest = changes - changes.mean()
     if rest.any() and _p_of_order(rest) <= _ERROR:
         return _longer(np.array(pairs).ravel())
-    if sign_flip([*changes]) <= _ERROR:  # each second run, whatever it is of
+    if sign_flip([*changes]) <= _ERROR:  # every second run differs, whichever side it is
         return Rhythm(SHORTEST, abs(float(changes.mean())))
     return None
 
@@ -82,8 +81,8 @@ def _p_of_order(changes: Any) -> float:
 def _strength(rows: Any) -> Any:
     """Return for each row of changes how much of their variance a rhythm explains at best.
 
-    That is a rhythm of any form, by the mean of each phase, or a wave of any length. Each is given
-    as -log p of an F test, so that those of few and many phases can be compared.
+    The rhythm has any form (mean of each phase), or is a wave of any length. Each result is -log p
+    of an F test, so that few and many phases can be compared.
     """
     import numpy as np
     from scipy.special import fdtrc
@@ -102,14 +101,14 @@ def _strength(rows: Any) -> Any:
             sums = (rows[:, phase::cycle].sum(axis=1) ** 2 for phase in range(cycle))
             sizes = (len(range(phase, count, cycle)) for phase in range(cycle))
             consider(sum(one / size for one, size in zip(sums, sizes, strict=True)) / total, cycle)
-    # In quarters of a frequency; without the first and the last, of which a phase is not known.
+    # In quarters of a frequency; without the first and last ones, whose phase is unknown.
     waves = np.abs(np.fft.rfft(rows, n=4 * count, axis=1)[:, 4:-4]) ** 2
     consider(2 * waves.max(axis=1) / count / total, 3)
     return best
 
 
 def _in_pairs(runs: int) -> int:
-    """Return the number of pairs after which a rhythm of so many runs begins again."""
+    """Return the number of pairs after which a rhythm of this many runs repeats."""
     return runs // math.gcd(runs, 2)
 
 

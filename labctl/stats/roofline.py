@@ -1,25 +1,25 @@
 """Upper bound of a board's generation rate, from bytes and bandwidths.
 
-Every generated token needs every weight once, so the time of a token is at least the weights' bytes
-divided by the bandwidth of the place they come from (the memory roof of S. Williams et al.,
-"Roofline", CACM 52(4), 2009):
+Every generated token needs every weight once. So the time of a token is at least the weights' bytes
+divided by the bandwidth of their location (the memory roof of S. Williams et al., "Roofline", CACM
+52(4), 2009):
 
 - Weights that fit in memory come from DRAM, with the KV cache of all positions before the token.
   This is a lower bound: an in-order core's arithmetic is often slower than its DRAM.
-- Weights that do not fit are read from storage *in whole* for every token: they are used in the
-  same order each time, and for a cyclic scan that is larger than the cache, least-recently-used
+- Weights that do not fit are read from storage *in whole* for every token. They are used in the
+  same order each time. For such a cyclic scan that is larger than the cache, least-recently-used
   replacement evicts every page just before it is needed again. Paging storage is so slow that this
-  is close to the real time, not only a bound. (A kernel that protects pages which it saw return
-  re-reads less when only little is missing.)
-- Arithmetic takes what it takes, wherever the weights come from.
+  is close to the real time, not only a bound. (A kernel that protects pages which were read again
+  re-reads less if only little is missing.)
+- Arithmetic takes the same time wherever the weights come from.
 
-The embedding table is looked up one row at a time and is in no sum, unless it is also the output
+The embedding table is looked up one row at a time; it is not counted unless it is also the output
 matrix. Every program reads the whole file once when it loads (llama.cpp maps it with MAP_POPULATE),
-whether what was read is still there afterwards or not.
+whether the pages stay in memory or not.
 
-How much memory is needed is an estimate: where need and memory differ by less than ``UNSURE``, the
-weights may stay or be read again, and both times are predicted. There the kernel reads single pages
-as it drops them, slower than a scan: the upper time is ``PAGE_READS`` times the second one.
+The needed memory is an estimate. If need and memory differ by less than ``UNSURE``, the weights may
+stay or be read again, and both times are predicted. Near this border the kernel reads back single
+pages that it dropped, slower than a scan: the upper time is ``PAGE_READS`` times the second one.
 """
 
 import math
@@ -30,12 +30,13 @@ from labctl.units import digits, duration, size
 
 Bound = Literal["dram", "storage", "compute"]
 
-#: By which part an estimate of the need for memory may be off.
+#: Maximum relative error of the estimated memory need.
 UNSURE = 0.15
 #: Near the border a token took 1.8 to 2.2 times as long as the scan of its weights (172 MB for a
 #: need of 178.5 MB, 13.6 of 30 MB/s from storage; native, memory and disk limited by a cgroup, on a
 #: loaded host), and 1.1 times in an emulated machine with a clock of its own (168.0 MB for that
-#: need, 20 MB/s: tests/e2e/test_soak_memory_fit.py). The largest one: no idle host was measured.
+#: need, 20 MB/s: tests/e2e/test_soak_memory_fit.py). The largest ratio is used: no idle host was
+#: measured.
 PAGE_READS = 2.2
 
 
@@ -51,10 +52,10 @@ def near_border(need_bytes: float, memory_bytes: float) -> bool:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Lower bounds in seconds; near the real time when ``bound`` is storage.
+    """Lower bounds in seconds; close to the real time if ``bound`` is storage.
 
-    ``load_seconds`` is 0 where nothing is known of the storage. ``otherwise``: near the border
-    between what fits in memory and what does not, the prediction for the other side.
+    ``load_seconds`` is 0 if the storage is unknown. ``otherwise``: near the memory limit, the
+    prediction for the other side of it.
     """
 
     seconds_per_token: float
@@ -67,45 +68,45 @@ class Prediction:
 
     @property
     def both(self) -> "tuple[Prediction, Prediction] | None":
-        """Near the border: weights that stay in memory, and weights that are read again."""
+        """Near the memory limit: the predictions for weights that stay, and that are read again."""
         if self.otherwise is None:
             return None
         return (self, self.otherwise) if self.fits else (self.otherwise, self)
 
     @property
     def upper_seconds(self) -> float | None:
-        """Near the border: the longest expected time of a token, with reads of single pages."""
+        """Near the memory limit: the longest expected time of a token, with single page reads."""
         return None if self.both is None else self.both[1].seconds_per_token * PAGE_READS
 
     @property
     def slower(self) -> "Prediction":
-        """The one to wait for."""
+        """The slower prediction, for waiting."""
         return self if self.otherwise is None or not self.fits else self.otherwise
 
     def seconds(self, *, prompts: int, tokens: int) -> float:
-        """Load, then the number of prompts, then the number of tokens one after the other."""
+        """Return the time in s to load, read the prompts, then generate the tokens one by one."""
         read = prompts * self.prompt_seconds
         return self.load_seconds + read + tokens * self.seconds_per_token
 
 
 def experts_read(experts: int, per_token: int, tokens: int) -> float:
-    """Return the share of a mixture's experts that ``tokens`` tokens read together, if all are
-    alike.
+    """Return the share of a mixture's experts that ``tokens`` tokens read together.
 
-    Each token leaves an expert out with probability 1 - per_token / experts.
+    Assumes that all experts are equally likely: each token leaves an expert out with probability 1
+    - per_token / experts.
     """
     return 1 - (1 - per_token / experts) ** tokens
 
 
 @dataclass(frozen=True)
 class Work:
-    """Bytes and tokens of a generation. Raises ValueError for sizes that are not above 0.
+    """Bytes and tokens of a generation. Raises ValueError if a size is <= 0.
 
-    ``bytes_per_token``: weights that one token needs; ``prompt_bytes``: that a pass over a batch of
-    the prompt needs, None: the same. ``resident_bytes``: what must stay in memory for them not to
-    be read again: the same weights, copies in another layout, the KV cache. ``load_bytes``: what is
-    read from storage before anything is computed; ``kv_bytes``: of the KV cache that a token in the
-    middle of the generation reads. ``ubatch`` tokens of the prompt share one pass.
+    ``bytes_per_token``: weights for one token. ``prompt_bytes``: weights for a pass over a batch of
+    the prompt; None: the same. ``resident_bytes``: data that must stay in memory so that weights
+    are not read again (the weights, copies in another layout, the KV cache). ``load_bytes``: bytes
+    read from storage before any computation. ``kv_bytes``: bytes of the KV cache read by a token in
+    the middle of the generation. ``ubatch``: number of prompt tokens that share one pass.
     """
 
     bytes_per_token: int
@@ -124,11 +125,11 @@ class Work:
 
 @dataclass(frozen=True)
 class Machine:
-    """Memory of a board, in bytes, and its rates, where they are known.
+    """Memory of a board, in bytes, and its rates, if known.
 
-    ``dram``, ``storage``: bytes per second that are read from memory, and from the storage that
-    holds the model; ``compute``, ``prompt_compute``: seconds that the arithmetic of a token takes,
-    when it is generated and in a prompt. Raises ValueError for what is not above 0.
+    ``dram``, ``storage``: bytes per second read from memory, and from the storage that holds the
+    model. ``compute``, ``prompt_compute``: seconds of arithmetic per token, in generation and in a
+    prompt. Raises ValueError if a value is <= 0.
     """
 
     memory_bytes: int
@@ -145,7 +146,7 @@ class Machine:
 
 
 def predict(work: Work, machine: Machine) -> Prediction | None:
-    """Predict the times of a generation; None where the rate that decides is not known."""
+    """Predict the times of a generation; None if the limiting rate is unknown."""
     resident, paged = (_when(work, machine, resident=one) for one in (True, False))
     fits = work.resident_bytes <= machine.memory_bytes
     found = resident if fits else paged

@@ -1,4 +1,4 @@
-"""Several samples of one question: their vote, and the chance that one of k is right."""
+"""Several samples of one question: their vote, and the probability that one of k is right."""
 
 import math
 from collections import Counter
@@ -11,8 +11,9 @@ from labctl.stats.proportions import bounded_interval
 def majority_vote(answers: Sequence[str | None]) -> int | None:
     """Return the index of the first sample with the answer that most samples give.
 
-    X. Wang and others, Self-Consistency (2022). Of answers with as many votes the one that came
-    first wins. A sample without an answer (None) does not vote; None if none has one.
+    X. Wang and others, Self-Consistency (2022). If several answers have the most votes, the
+    earliest one wins. A sample without an answer (None) does not vote; None if no sample has an
+    answer.
     """
     votes = Counter(answer for answer in answers if answer is not None)
     if not votes:
@@ -26,9 +27,9 @@ def majority_vote(answers: Sequence[str | None]) -> int | None:
 def pass_at_k(correct: int, samples: int, k: int) -> float:
     """Return the probability that at least one of ``k`` samples is right.
 
-    The estimator without bias of M. Chen and others, Evaluating Large Language Models Trained on
-    Code (2021), equation 1: 1 - C(n - c, k) / C(n, k). Raises ValueError unless
-    ``1 <= k <= samples`` and ``0 <= correct <= samples``.
+    The unbiased estimator of M. Chen and others, Evaluating Large Language Models Trained on Code
+    (2021), equation 1: 1 - C(n - c, k) / C(n, k). Raises ValueError unless ``1 <= k <= samples``
+    and ``0 <= correct <= samples``.
     """
     if not 1 <= k <= samples:
         raise ValueError(f"{k} of {samples} samples")
@@ -42,8 +43,8 @@ def pass_at_k_interval(
 ) -> Interval:
     """Return the mean of :func:`pass_at_k` over questions, with its interval.
 
-    A question is one value, see :func:`~labctl.stats.proportions.bounded_interval`. Raises
-    ValueError for fewer than two questions, and for one with fewer than ``k`` samples.
+    Each question is one value, see :func:`~labctl.stats.proportions.bounded_interval`. Raises
+    ValueError for fewer than two questions, or for a question with fewer than ``k`` samples.
     """
     shares = [pass_at_k(c, n, k) for c, n in zip(correct, samples, strict=True)]
     if len(shares) < 2:

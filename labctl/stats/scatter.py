@@ -1,4 +1,4 @@
-"""The noise of groups of values, of which a few may be far out."""
+"""Noise of groups of values that may contain a few outliers."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -7,29 +7,29 @@ from statistics import median
 
 from labctl.stats.describe import MAD_TO_SIGMA
 
-#: What is farther out than so many standard deviations counts as that far out.
+#: Values further out, in standard deviations, are limited to this distance.
 _BOUND = 2.0
-#: Bounded values say less than all of their number: seen for 5 to 70 degrees of normal noise.
+#: Factor of the degrees of freedom, since values are limited; found for 5 to 70 degrees.
 _WORTH = 0.9
-#: The mean square of normal values that are bounded so.
+#: Mean square of normal values with this limit.
 _SHARE = 0.9205
 _ROUNDS = 30
 
 
 @dataclass(frozen=True)
 class Scatter:
-    """A standard deviation, and degrees of freedom of a chi-squared one with its own scatter."""
+    """A standard deviation, and degrees of freedom of a chi-square variable that scatters alike."""
 
     sigma: float
     degrees: float
 
 
 def pooled_scatter(groups: Iterable[Sequence[float]]) -> Scatter | None:
-    """Return the noise inside groups; None without two values in one of them.
+    """Return the noise inside groups; None if no group has two values.
 
-    Each group has its own centre. Values far out are bounded (P. J. Huber's proposal 2, Annals of
-    Mathematical Statistics 35(1), 1964), so that one throttled run changes little; for normal noise
-    it is the standard deviation.
+    Each group has its own centre. Outliers are limited (P. J. Huber's proposal 2, Annals of
+    Mathematical Statistics 35(1), 1964), so that a single throttled run changes little. For normal
+    noise, the result is the standard deviation.
     """
     centred = [_around(group) for group in groups if len(group) > 1]
     sizes = [abs(value) for group in centred for value in group]

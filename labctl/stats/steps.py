@@ -1,15 +1,16 @@
-"""Steps in a series of values that should be equal: where a level changes, and by how much.
+"""Steps in a series of values that should be equal: place and size of each change of level.
 
-A step is shown if noise alone would not explain it: the gain of a cut, in squares about the levels,
-is larger than in 99 % of series of the same noise without a step. Such series are made from what
-the cut leaves over: each night keeps the size of its own noise, its sign is drawn anew (wild
-bootstrap: C. F. J. Wu, Annals of Statistics 14(4), 1986), and each night resembles the night before
-it as closely as the series allows (S. Gonçalves and L. Kilian, J. of Econometrics 123(1), 2004). So
-noise may wander, and may change its size. The step must show in means of up to three nights too,
-where slow wandering is easier to see, and explain more than a straight line. Two cuts, of a level
-that is left and reached again, are tried beside one (A. B. Olshen et al., Biostatistics 5(4),
-2004), and parts of the series beside the whole (P. Fryzlewicz, Annals of Statistics 42(6), 2014).
-Before that, values out of line are pulled in (F. R. Hampel, JASA 69, 1974).
+A step is shown if noise alone does not explain it: the gain of a cut (reduction of the squared
+distances to the levels) is larger than in 99 % of series with the same noise and no step. Such
+series are made from the noise left after the cut. Each night keeps the size of its own noise, but
+its sign is drawn anew (wild bootstrap: C. F. J. Wu, Annals of Statistics 14(4), 1986). Each night
+resembles the night before as closely as the series allows (S. Gonçalves and L. Kilian, J. of
+Econometrics 123(1), 2004). So noise may wander, and may change its size. The step must show in
+means of up to three nights too, where slow wandering is easier to see, and explain more than a
+straight line. Pairs of cuts (a level that is left and reached again) are tried as well as single
+cuts (A. B. Olshen et al., Biostatistics 5(4), 2004), and parts of the series as well as the whole
+(P. Fryzlewicz, Annals of Statistics 42(6), 2014). Outliers are limited first (F. R. Hampel, JASA
+69, 1974).
 """
 
 import math
@@ -24,60 +25,60 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-#: Fewest values of a level: up to three bad nights of seven are no step.
+#: Minimum number of values of a level: up to three bad nights of seven are not a step.
 LEAST_NIGHTS = 4
 _AROUND = 7
-#: Fewest values in which a step is looked for: the noise has to be known.
+#: Minimum number of values to search for a step: the noise must be known.
 LEAST_SERIES = 10
-#: The least noise that is believed, in logarithms: a clock that repeats itself is no noise of 0.
+#: Minimum noise, in logarithms: a clock that repeats itself does not mean no noise.
 _LEAST_SIGMA = 0.001
-#: Values further than this from the median of those around them are out of line, in sigmas.
+#: Values further than this from the median of their neighbours are outliers, in sigmas.
 _OUT_OF_LINE = 3.0
-#: Values are pulled in to this distance from the median of their series, in sigmas.
+#: Values are limited to this distance from the levels of their series, in sigmas.
 _PULLED_IN = 3.5
-#: Differences further out than this are steps or outliers, in sigmas of a difference.
+#: Differences larger than this are steps or outliers, in sigmas of a difference.
 _NO_NOISE = 3.0
-#: Fewer differences that are not 0, and a smaller share of them, are steps and outliers.
+#: A smaller number and share of non-zero differences are steps and outliers, not noise.
 _FEW_MOVED = 4
 _SHARE_MOVED = 0.05
-#: Share of the spread of normal values that is left without those.
+#: Share of the spread of normal values that remains without these.
 _TRIMMED = 0.9866
-#: Series of noise alone that are made, and the share of them that may show a step.
+#: Number of generated series of noise alone, and the share of them that may show a step.
 _MADE = 300
 _FALSE = 0.01
-#: Series of 100 nights without a step that show one, at most: read once, whatever their noise, and
-#: read each morning, with independent noise. docs/regressions.md has the other kinds.
+#: Maximum share of series of 100 nights without a step that show a step: read once, with any noise;
+#: and read each morning, with independent noise. docs/regressions.md has other kinds.
 FALSE_ONCE = 0.05
 FALSE_EACH_MORNING = 0.1
-#: The least gain of a step, in squares of the noise, though noise alone had none.
+#: Minimum gain of a step, in squares of the noise, even if noise alone had none.
 _LEAST_GAIN = 10.0
-#: By how much the correlation of neighbours is too low beside one and two cuts at the best places,
-#: times the number of nights: a constant, and a part that grows with the correlation (simulated).
+#: Amount by which the correlation of neighbours is estimated too low with one and with two best
+#: cuts, times the number of nights: a constant, and a part that grows with it (simulated).
 _TOO_LOW = ((4.0, 7.0), (5.0, 10.0))
-#: Means of several nights: at most so many, with at least so many means in a series and a level.
+#: Means of several nights: maximum nights per mean, minimum means of a series and of a level.
 _MOST_JOINED = 3
 _LEAST_MEANS = 30
 _LEAST_LEVEL = 2
-#: By how much a step must explain more than a straight line, twice the logarithm of likelihoods: in
-#: a series of fewer nights than that, and in others.
+#: Minimum by which a step must explain more than a straight line, as twice the logarithm of
+#: likelihoods: in a series of fewer nights than _LINE_NIGHTS, and in longer ones.
 _MORE_THAN_A_LINE = (4.0, 6.0)
 _LINE_NIGHTS = 50
-#: Shorter series are not looked at in parts, and no part is halved into parts of fewer nights. A
-#: change of a part needs so many times the gain.
+#: Shorter series are not searched in parts; parts below a half have at least _LEAST_PART nights. A
+#: change in a part needs _IN_PARTS times the gain.
 _LEAST_PARTS = 40
 _LEAST_PART = 30
 _IN_PARTS = 4.0
-#: Share of made series whose step the range holds. It is more than 95 % because a small step is
-#: shown mostly where noise makes it larger; then the range holds 93 % or more (simulated).
+#: Share of generated series whose step is in the range. It is above 95 %, since a small step is
+#: shown mostly if noise makes it larger; then the range contains 93 % or more (simulated).
 _HELD = 0.995
 
 
 @dataclass(frozen=True)
 class Step:
-    """A change of level: ``index`` is the first value of the new one, ``before`` and ``after`` are
-    the levels.
+    """A change of level; ``before`` and ``after`` are the levels.
 
-    With 95 % probability the first value of the new level is from ``earliest`` to ``latest``.
+    ``index`` is the first value of the new level; with 95 % probability it is from ``earliest`` to
+    ``latest``.
     """
 
     index: int
@@ -88,12 +89,12 @@ class Step:
 
     @property
     def ratio(self) -> float:
-        """The new level over the old one."""
+        """New level divided by the old one."""
         return self.after / self.before
 
     @property
     def size(self) -> float:
-        """By how much the larger level is above the other one: 0.02 is 2 %."""
+        """Larger level divided by the smaller one, minus 1: 0.02 is 2 %."""
         return max(self.ratio, 1 / self.ratio) - 1
 
 
@@ -101,9 +102,9 @@ def find_steps(values: Sequence[float]) -> list[Step]:
     """Return the steps in values above 0, in their order; levels are geometric means.
 
     At most 5 % of series without a step show one; docs/regressions.md has the measured rates. Fewer
-    than :data:`LEAST_SERIES` values have none. Raises ValueError for values that are not above 0.
+    than :data:`LEAST_SERIES` values show no step. Raises ValueError if a value is <= 0.
     """
-    if not all(0 < value < math.inf for value in values):  # NaN is neither
+    if not all(0 < value < math.inf for value in values):  # false for NaN
         raise ValueError("steps are looked for in values above 0")
     if len(values) < LEAST_SERIES:
         return []
@@ -121,10 +122,10 @@ def find_steps(values: Sequence[float]) -> list[Step]:
 
 
 def smallest_step(values: Sequence[float], steps: Sequence[Step]) -> float | None:
-    """Return the smallest step, as 0.08 for 8 %, that could be told in a series beside its steps.
+    """Return the smallest further step that this series can show, as 0.08 for 8 %.
 
-    A smaller step would not be found, not even in the middle of the series. None if the series is
-    too short, or if not even a factor of 2 could be told.
+    A smaller step would not be found even in the middle of the series. None if the series is too
+    short, or if even a factor of 2 would not be found.
     """
     if len(values) < LEAST_SERIES:
         return None
@@ -146,7 +147,7 @@ def smallest_step(values: Sequence[float], steps: Sequence[Step]) -> float | Non
 
 
 def noise(logs: "NDArray[np.float64]") -> float:
-    """Return the standard deviation of values about their level, whatever steps there are."""
+    """Return the standard deviation of values about their level, ignoring steps."""
     import numpy as np
 
     differences = np.abs(np.diff(logs))
@@ -160,7 +161,7 @@ def noise(logs: "NDArray[np.float64]") -> float:
 
 
 def _cleaned(logs: "NDArray[np.float64]", sigma: float) -> "NDArray[np.float64]":
-    """Replace values that are out of line by the median of the seven around them; edges stay."""
+    """Replace outliers by the median of the seven values around them; edges stay."""
     import numpy as np
 
     around = min(_AROUND, len(logs))
@@ -173,7 +174,7 @@ def _cleaned(logs: "NDArray[np.float64]", sigma: float) -> "NDArray[np.float64]"
 def _pulled_in(
     logs: "NDArray[np.float64]", levels: Sequence[float] | None = None
 ) -> "NDArray[np.float64]":
-    """Return values about their mean, none further out than noise is from the levels."""
+    """Return values minus their mean, limited to the range of noise around the levels."""
     import numpy as np
 
     reach = _PULLED_IN * noise(logs) if len(logs) > 1 else 0.0
@@ -183,7 +184,7 @@ def _pulled_in(
 
 
 def _cuts(logs: "NDArray[np.float64]") -> list[int]:
-    """Return the first index of each level but the first."""
+    """Return the first index of each level except the first level."""
     count = len(logs)
     if count < LEAST_SERIES:
         return []
@@ -197,10 +198,10 @@ def _cuts(logs: "NDArray[np.float64]") -> list[int]:
 
 
 def _parts(count: int) -> Iterator[tuple[int, int, float]]:
-    """Yield the parts of a series in which a change is looked for, with the strength it needs.
+    """Yield the parts of a series to search for a change, with the strength that it needs.
 
-    The whole is first, then its halves, then their halves: of many changes, no one or two cuts of
-    the whole tell the most. Parts overlap by half.
+    First the whole, then its halves, then their halves: with many changes, no one or two cuts of
+    the whole explain enough. Parts overlap by half.
     """
     yield 0, count, 1.0
     pieces = 2
@@ -223,7 +224,7 @@ def _placed(logs: "NDArray[np.float64]", cuts: Sequence[int]) -> list[int]:
 
 
 def _shown(logs: "NDArray[np.float64]", strength: float) -> list[int]:
-    """Return the cuts of a change of level that noise does not explain; none if it does."""
+    """Return the cuts of a change of level that noise does not explain; none if noise does."""
     import numpy as np
 
     series = _pulled_in(logs)
@@ -247,7 +248,7 @@ def _more_than_a_line(count: int) -> float:
 
 
 def _scales(series: "NDArray[np.float64]") -> Iterator[tuple["NDArray[np.float64]", int]]:
-    """Yield a series and, if it is long, means of its neighbours, with the least of a level."""
+    """Yield a series and, if long, means of neighbours, each with its minimum level length."""
     yield series, LEAST_NIGHTS
     joined = min(_MOST_JOINED, len(series) // _LEAST_MEANS)
     if joined > 1:
@@ -257,7 +258,7 @@ def _scales(series: "NDArray[np.float64]") -> Iterator[tuple["NDArray[np.float64
 
 @dataclass(frozen=True)
 class _Strongest:
-    """The best cuts of a series: their gain in squares of the noise, and the noise left over."""
+    """The best cuts of a series: their gain in squares of the noise, and the remaining noise."""
 
     cuts: list[int]
     least_level: int
@@ -267,12 +268,12 @@ class _Strongest:
 
     @property
     def variance(self) -> float:
-        """The variance of the noise left over."""
+        """Variance of the remaining noise."""
         return max(float(self.left @ self.left) / len(self.left), _LEAST_SIGMA**2)
 
     @property
     def least(self) -> float:
-        """The least gain that noise does not explain."""
+        """Minimum gain that noise does not explain."""
         import numpy as np
 
         count = len(self.left)
@@ -282,7 +283,7 @@ class _Strongest:
         return max(_LEAST_GAIN, float(np.quantile(gains * count / rest, 1 - _FALSE)))
 
     def strength(self, needed: float) -> float:
-        """Return the gain over the least gain; 0 if it is certainly less than the needed one."""
+        """Return the gain divided by the minimum gain; 0 if certainly below the needed strength."""
         return self.gain / self.least if self.gain > needed * _LEAST_GAIN else 0.0
 
 
@@ -307,10 +308,10 @@ def _strongest(series: "NDArray[np.float64]", cuts: int, least: int) -> _Stronge
 def _best(
     rows: "NDArray[np.float64]", cuts: int, least: int
 ) -> tuple["NDArray[np.float64]", "NDArray[np.intp]", "NDArray[np.intp]"]:
-    """Return the greatest gain of a level from a start to an end in each row of values about 0.
+    """Return the largest gain of a level from a start to an end in each row of values about 0.
 
-    With one cut the level lasts to the end of the row; with two it ends before, and its lengths are
-    tried in steps of a fifth.
+    With one cut, the level lasts to the end of the row. With two cuts it ends before; its lengths
+    are tried in steps of a fifth.
     """
     import numpy as np
 
@@ -343,7 +344,7 @@ def _best(
 
 
 def _resemblance(left: "NDArray[np.float64]", cuts: int) -> float:
-    """Return the greatest likely correlation of neighbours in noise that cuts left over."""
+    """Return the largest likely correlation of neighbours in the noise that remains after cuts."""
     import numpy as np
 
     count = len(left)
@@ -358,9 +359,9 @@ def _resemblance(left: "NDArray[np.float64]", cuts: int) -> float:
 def _noise_like(
     left: "NDArray[np.float64]", resemblance: float, cut: int | None = None
 ) -> "NDArray[np.float64]":
-    """Make rows of noise with the sizes of the given noise at each place, about 0.
+    """Make rows of noise about 0, with the sizes of the given noise at each place.
 
-    With a cut, the sizes change their places on either side of it.
+    With a cut, the sizes are shuffled on each side of it.
     """
     import numpy as np
 
@@ -377,7 +378,7 @@ def _noise_like(
 
 
 def _range(logs: "NDArray[np.float64]", cut: int) -> tuple[int, int]:
-    """Return the first and the last place of a cut in two levels that noise could have moved."""
+    """Return the first and last place to which noise could have moved the cut of two levels."""
     import numpy as np
 
     sides = (slice(0, cut), slice(cut, None))

@@ -1,8 +1,8 @@
 """The contract of every transport: commands and bytes to and from a board.
 
 A result exists only for an operation that provably finished. Any other outcome (link lost,
-time-out, no sentinel) raises; there is no default status and no partial success. If a board refuses
-an operation, the message of its kernel decides the error. A path that is not safe on every link is
+time-out, no sentinel) raises an error: no default status, no partial success. If a board refuses an
+operation, the message of its kernel selects the error. A path that is not safe on every link is
 refused before it is sent.
 """
 
@@ -31,25 +31,25 @@ if TYPE_CHECKING:
     from labctl.transport.file_transfer import BoardHash, FileTransfer
     from labctl.transport.linked import Stream
 
-from labctl.checked import split_endpoint
+from labctl.text_types import split_endpoint
 
-#: Takes output as it comes.
+#: Takes output as it arrives.
 Write = Callable[[bytes], object]
 
-#: How a board restarts: as usual, into its boot loader, or not at all.
+#: Ways to restart a board: normally, into its boot loader, or power off.
 Reboot = Literal["", "bootloader", "recovery", "flashd", "shutdown"]
 
-#: Time-out for the answer of a board that may be gone.
+#: Time-out for the reply of a board that may be gone.
 ALIVE_SECONDS = 5.0
 _BRIEF = 100
 
 
 @dataclass(frozen=True)
 class Copied:
-    """Result of a copy; every file is verified, unless ``not_proven`` has the reason why not.
+    """Result of a copy. Every file is verified, unless ``not_proven`` has the reason why not.
 
-    ``skipped`` and ``unreadable`` are paths inside a directory that were left out: what is neither
-    a directory nor a file, and files of /proc or /sys that could not be read to the end.
+    ``skipped`` and ``unreadable`` are paths inside a directory that were left out: neither
+    directories nor files, and files of /proc or /sys that could not be read to the end.
     """
 
     files: int
@@ -63,8 +63,8 @@ class Copied:
 class CommandResult:
     """A remote command that finished.
 
-    ``output`` is standard output and standard error as one stream of bytes, as the board sent them.
-    If the streams were requested separately, it is standard output only, and ``stderr`` is set.
+    ``output`` is standard output and standard error as one stream of bytes, as sent by the board.
+    If the streams were requested separately, it is only standard output, and ``stderr`` is set.
     """
 
     command: str
@@ -96,9 +96,9 @@ def brief(command: str) -> str:
 
 
 def remote_words(*words: str) -> str:
-    """Quote words for the board's POSIX shell: the only way text enters a remote command.
+    """Quote words for the board's POSIX shell; other text must not enter a remote command.
 
-    Raises ConfigError for a NUL byte, which no shell can handle.
+    Raises ConfigError for a NUL byte, which shells cannot handle.
     """
     for word in words:
         if "\0" in word:
@@ -117,15 +117,15 @@ def check_command(command: str) -> bytes:
 
 
 class Forwarded(Protocol):
-    """Connections that are forwarded between this host and a board."""
+    """Connections being forwarded between this host and a board."""
 
     @property
     def listen(self) -> str:
-        """The node that listens, with the port that the system chose."""
+        """The listening node, with the actual port if the system chose it."""
 
     @property
     def failure(self) -> LinkError | None:
-        """The reason why the link forwards nothing any more; None while none is known."""
+        """The reason why the link no longer forwards; None if no reason is known."""
 
 
 class Terminal(Protocol):
@@ -135,7 +135,7 @@ class Terminal(Protocol):
         """Send typed input. Raises LinkError."""
 
     def receive(self, timeout: float) -> bytes | None:
-        """Return its next output: empty after ``timeout`` seconds, None at its end.
+        """Return the next output: empty after ``timeout`` seconds, None at its end.
 
         Raises LinkError.
         """
@@ -143,10 +143,10 @@ class Terminal(Protocol):
 
 @dataclass(frozen=True)
 class OpenOptions:
-    """Options of a link; each kind of transport uses those that it knows.
+    """Options of a link; each kind of transport uses the options that it knows.
 
-    ``timeout`` (s) bounds each opening. ``key_file`` replaces the lab's. ``consent`` sets how long
-    to wait for a user who allows this host on the board.
+    ``timeout`` (s) limits each opening. ``key_file`` replaces the lab's. ``consent`` sets the wait
+    for a user who allows this host on the board.
     """
 
     timeout: float = 10.0
@@ -158,8 +158,8 @@ class OpenOptions:
 class TransferOptions:
     """Options of a copy to or from a board.
 
-    ``timeout`` (s) bounds each wait for progress, not the whole copy. ``progress`` gets the number
-    of bytes copied so far. ``compress`` applies where the board is known to compress well.
+    ``timeout`` (s) limits each wait for progress, not the whole copy. ``progress`` gets the number
+    of bytes copied so far. ``compress`` applies if the board is known to compress well.
     """
 
     timeout: float
@@ -168,36 +168,37 @@ class TransferOptions:
 
 
 class HdcFeatures(Protocol):
-    """Functions that only a board over hdc has."""
+    """Functions that only boards over hdc have."""
 
     def forward(
         self, listen: str, connect: str, *, reverse: bool = False
     ) -> AbstractContextManager[Forwarded]:
-        """While held, connections to ``listen`` on this host go to ``connect`` on the board.
+        """Within the context, forward connections to ``listen`` here to ``connect`` on the board.
 
         With ``reverse`` the board listens, and this host connects. Both are nodes as hdc writes
-        them: ``tcp:PORT``, ``localabstract:NAME``, ``localfilesystem:PATH``.
-        Raises ConfigError (no such node), HostError or BoardError (cannot listen), LinkError.
+        them: ``tcp:PORT``, ``localabstract:NAME``, ``localfilesystem:PATH``. Raises ConfigError (no
+        such node), HostError or BoardError (cannot listen), LinkError.
         """
 
     def request_reboot(self, how: Reboot = "", *, timeout: float) -> None:
-        """Ask the board to restart; :func:`labctl.transport.readiness.reboot` waits for that."""
+        """Request a restart; :func:`labctl.transport.readiness.reboot` also waits for it."""
 
     def remount(self, *, timeout: float) -> str:
-        """Make the board's system partitions writable; return its answer."""
+        """Make the board's system partitions writable; return the reply."""
 
     def set_mode(self, mode: str, *, timeout: float) -> str:
-        """Let the board's hdcd listen on ``port 5555`` or ``usb``; return its answer."""
+        """Let the board's hdcd listen on ``port 5555`` or ``usb``; return the reply."""
 
     def hilog(self, *words: str, timeout: float, write: Write) -> None:
-        """Print the board's log as it arrives, until ``timeout`` seconds are over or the log ends.
+        """Print the board's log as it arrives, for ``timeout`` seconds or until the log ends.
 
-        Raises RemoteExit when the board's ``hilog`` fails, LinkError, BoardError.
+        Raises RemoteExit if the board's ``hilog`` fails, LinkError, BoardError.
         """
 
     def interact(self, *, timeout: float) -> AbstractContextManager[Terminal]:
-        """Open an interactive shell on a terminal of the board; ``timeout`` (s) bounds each
-        sending.
+        """Open an interactive shell on a terminal of the board.
+
+        ``timeout`` (s) limits each sending.
         """
 
 
@@ -215,7 +216,7 @@ class Transport(ABC):
 
     @contextmanager
     def only_while(self, permit: Callable[[], None]) -> Iterator[None]:
-        """Ask ``permit`` before each operation of the context; it raises if none may begin."""
+        """Call ``permit`` before each operation of the context; it raises to forbid one."""
         before, self._permit = self._permit, permit
         try:
             yield
@@ -223,13 +224,13 @@ class Transport(ABC):
             self._permit = before
 
     def use_hash(self, board_hash: "BoardHash | None") -> None:
-        """Hash the board's files in this way from now on; None: as found there at next use."""
+        """Hash the board's files with ``board_hash`` from now on; None: find a hash at next use."""
         self._board_hash = board_hash
 
     def files_hash(self, timeout: float) -> "BoardHash":
-        """Return the way to hash the board's files; it is found at first use.
+        """Return the method to hash the board's files; search for it at first use.
 
-        ``timeout`` (s) bounds the search. Raises LinkError, BoardError.
+        ``timeout`` (s) limits the search. Raises LinkError, BoardError.
         """
         if self._board_hash is None:
             from labctl.transport.file_transfer import find_board_hash  # slow to import
@@ -242,29 +243,29 @@ class Transport(ABC):
         """Run a shell command with stdin closed; return when it *provably* finished.
 
         ``command`` is shell text of any length: build it with :func:`remote_words`. With
-        ``separate_stderr`` the result has both streams separately. Raises LinkError, ConfigError
+        ``separate_stderr``, the result has both streams separately. Raises LinkError, ConfigError
         (text that no shell accepts), BoardError (no room for standard error or a long command).
         """
 
     @abstractmethod
     def stream(self, command: str, *, timeout: float, write: Write) -> int:
-        """Run as :meth:`run`, pass both streams as one to ``write`` on arrival; return the status.
+        """Run as :meth:`run`; pass both streams as one to ``write`` on arrival; return the status.
 
-        Nothing is kept in memory. When ``write`` raises, or on Ctrl-C, the command and all its
+        The output is not kept in memory. If ``write`` raises, or on Ctrl-C, the command and all its
         processes are killed before the error is raised.
         """
 
     def push(self, local: Path, remote: str, options: TransferOptions) -> None:
-        """Copy a local file to the absolute path ``remote`` and prove its hash there.
+        """Copy a local file to the absolute path ``remote`` and verify its hash there.
 
-        The parent directory must exist. Not atomic: callers push to a temporary name, as
-        :func:`labctl.transport.copy.send` does. Raises LinkError, IntegrityError, BoardNoSpace,
+        The parent directory must exist. Not atomic: callers push to a temporary name, like
+        :func:`labctl.transport.copy.send`. Raises LinkError, IntegrityError, BoardNoSpace,
         BoardPermission, ConfigError (unsafe path).
         """
         self.file_transfer(options).push(local, remote)
 
     def pull(self, remote: str, local: Path, options: TransferOptions) -> None:
-        """Copy a file from the board; ``local`` appears only once its hash is proven."""
+        """Copy a file from the board; ``local`` appears only after its hash is verified."""
         self.file_transfer(options).pull(remote, local)
 
     @abstractmethod
@@ -273,19 +274,19 @@ class Transport(ABC):
 
     @abstractmethod
     def connect(self, port: int, *, timeout: float) -> AbstractContextManager["Stream"]:
-        """Connect to a TCP port on the board's own loopback, while the context is open.
+        """Connect to a TCP port on the board's loopback, within the context.
 
-        ``timeout`` (s) bounds the start, and then each wait. Raises LinkRefused (nothing listens
+        ``timeout`` (s) limits the start, and then each wait. Raises LinkRefused (nothing listens
         there), another LinkError.
         """
 
     def over_hdc(self, purpose: str) -> "HdcFeatures":
-        """Return the functions of hdc. Raises ConfigError if the link cannot ``purpose``."""
+        """Return the functions of hdc. Raises ConfigError with ``purpose`` if the link has none."""
         raise ConfigError(f"{self.label} cannot {purpose}", hint="boards over hdc can")
 
     @property
     def name(self) -> str | None:
-        """The board's own name, if the link tells it. Raises LinkError."""
+        """The board's own name; None if the link does not report it. Raises LinkError."""
         return None
 
     def is_alive(self) -> bool:
@@ -307,7 +308,7 @@ class Transport(ABC):
 
 
 def board_error(text: str, what: str) -> BoardError:
-    """Return the error of a step ``what`` that the board refused with ``text``."""
+    """Return the error for a step ``what`` that the board refused with ``text``."""
     details = text.strip()[-2000:] or None
     message = f"{what}: {_last_line(text) or 'no reason given'}"
     if tells_full_disk(text):
@@ -319,7 +320,7 @@ def board_error(text: str, what: str) -> BoardError:
 
 
 def file_error(text: str) -> BoardError:
-    """Return the error of a program that copies a file and printed ``text``."""
+    """Return the error for a copying program that printed ``text``."""
     last = _last_line(text)
     if tells_full_disk(text):
         return BoardNoSpace(f"the board's storage is full: {last}")
@@ -336,7 +337,7 @@ def require(result: CommandResult, what: str) -> CommandResult:
 
 
 def last_object(text: str) -> dict[str, Any] | None:
-    """Return the JSON object in the last line of what a program printed; None if there is none."""
+    """Return the JSON object in the last line of a program's output; None if there is none."""
     from labctl.config.printed import read_json  # slow: imports pydantic
 
     try:
@@ -357,9 +358,9 @@ _MAX_BYTES = 4096
 def check_remote_path(path: str) -> str:
     """Return ``path``. Raises ConfigError if it is not safe on every link.
 
-    Besides relative paths, these are refused: ``%`` (hdcd passes paths to printf: ``%s`` crashes
-    it), control characters, double quotes and backslashes (``file recv`` cannot quote them), ``..``
-    and empty parts (a trailing slash makes hdcd choose the name).
+    Refused besides relative paths: ``%`` (hdcd passes paths to printf: ``%s`` crashes it), control
+    characters, double quotes and backslashes (``file recv`` cannot quote them), ``..`` and empty
+    parts (after a trailing slash, hdcd chooses the name).
     """
     parts = path.split("/")
     if not path.startswith("/") or len(parts) < 2:
@@ -383,14 +384,14 @@ def check_remote_path(path: str) -> str:
 def _fits(path: str) -> bool:
     try:
         return len(path.encode(errors="surrogateescape")) <= _MAX_BYTES
-    except UnicodeEncodeError:  # half of a surrogate pair, which encodes no byte
+    except UnicodeEncodeError:  # half of a surrogate pair encodes no byte
         return False
 
 
 def rules(*, required: tuple[str, ...] = ("kind",)) -> dict[str, Any]:
     """Return pydantic's rules for such a dataclass: a frozen mapping without unknown keys.
 
-    The fields that distinguish models have defaults in code; documents must name them.
+    Fields that select a model have defaults in code; documents must contain them.
     """
 
     def require(schema: dict[str, Any]) -> None:

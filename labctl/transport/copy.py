@@ -1,7 +1,7 @@
-"""Files and directories between this host and a board, with the destinations people expect.
+"""Files and directories between this host and a board, with the usual destinations.
 
-As with ``cp``, an existing directory gets the copy inside, under its own name. Unlike with hdc, a
-file or a new directory appears under its final name only when every byte of it is proven.
+As with ``cp``, a copy to an existing directory goes inside, under its own name. Unlike with hdc, a
+file or a new directory gets its final name only after every byte is verified.
 """
 
 import os
@@ -32,13 +32,13 @@ _PERMISSIONS = 0o777
 
 @dataclass(frozen=True)
 class Delivered:
-    """Result of a copy, and its final path."""
+    """Result of a copy, with its final path."""
 
     path: str
     copied: Copied
 
     def document(self) -> dict[str, object]:
-        """Return the copied files, and those left out, as JSON."""
+        """Return the copied and skipped files as JSON."""
         copied = self.copied
         return {
             "path": self.path,
@@ -58,10 +58,10 @@ def send(
     *,
     keep_mode: bool = False,
 ) -> Delivered:
-    """Send a file, or a directory with all that is in it, to a board.
+    """Send a file, or a directory with its content, to a board.
 
-    ``keep_mode`` keeps the permissions of a file (otherwise 0644); directories always keep
-    theirs. Raises as :meth:`Transport.push` does.
+    ``keep_mode`` keeps the permissions of a file (otherwise 0644); directories always keep theirs.
+    Raises as :meth:`Transport.push` does.
     """
     with host_reads(local):
         mode, is_directory = local.stat().st_mode, local.is_dir()
@@ -99,9 +99,9 @@ def receive(
     *,
     keep_mode: bool = False,
 ) -> Delivered:
-    """Receive a file, or a directory with all that is in it, from a board. As :func:`send`.
+    """Receive a file, or a directory with its content, from a board. As :func:`send`.
 
-    Files of /proc and /sys are received too, and not proven.
+    Files of /proc and /sys are received too, but not verified.
     """
     path = check_remote_path(_without_slash(remote))
     mode = _mode_on_board(transport, path)
@@ -136,7 +136,7 @@ def receive(
 
 @contextmanager
 def appearing_on_board(transport: Transport, path: str) -> Iterator[str]:
-    """Yield a path beside ``path``, renamed to it if the block ends without an error."""
+    """Yield a path beside ``path``; rename it to ``path`` if the block ends without an error."""
     temporary = beside(path)
     with finishing() as signals:
         try:
@@ -152,7 +152,7 @@ def appearing_on_board(transport: Transport, path: str) -> Iterator[str]:
 
 
 def _own_name(local: Path) -> str:
-    """Return the name of a path, also of ``.``; a link has its own name, not its target's."""
+    """Return the name of a path, also of ``.``; for a link, the link's name, not its target's."""
     return Path(os.path.normpath(local.absolute())).name
 
 
@@ -161,9 +161,9 @@ def _without_slash(path: str) -> str:
 
 
 def _mode_on_board(transport: Transport, path: str, *, needs_folder: bool = False) -> int | None:
-    """Return the mode of a path, links followed; None when nothing is there.
+    """Return the mode of a path, links followed; None if the path does not exist.
 
-    With ``needs_folder``, raises ConfigError when the folder of the path does not exist.
+    With ``needs_folder``, raises ConfigError if the folder of the path does not exist.
     """
     word, folder = remote_words(path), path.rpartition("/")[0] or "/"
     asked = transport.run(

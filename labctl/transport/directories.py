@@ -1,15 +1,15 @@
-"""Directories to and from a board: files over one link, proven by one command at the end.
+"""Directories to and from a board: files over one link, verified by one command at the end.
 
-hdc itself transfers directories, but it loses empty ones, keeps only some modes, follows symbolic
-links anywhere, and uses other paths when the destination exists. Here a command makes the
+hdc itself transfers directories, but it loses empty ones, keeps only some modes, follows all
+symbolic links, and uses other paths if the destination exists. Here a command makes the
 directories, all files are sent over one channel, and at the end modes are set and all hashes are
-requested: the same on each link and each version of hdcd. This happens in a directory beside the
-final one, so that only proven files appear there. Received files are named one by one, as hdcd
-itself would follow every link; many small ones come with one command
-(:meth:`FileTransfer.receive_all`). No step has a command for each file.
+requested. This is the same on each link and each version of hdcd. It happens in a directory beside
+the final one, so that only verified files appear there. Received files are named one by one,
+because hdcd itself would follow every link; many small files come with one command
+(:meth:`FileTransfer.receive_all`). No step runs a command for each file.
 
-Symbolic links: a link to a file is pushed as that file; other links (to directories, to nothing)
-are left out and named in the summary. A pull makes and follows no links at all.
+Symbolic links: a link to a file is pushed as that file; other links (to directories, or broken) are
+skipped and named in the summary. A pull neither makes nor follows links.
 """
 
 import os
@@ -51,21 +51,21 @@ from labctl.transport.pseudo_files import (
 )
 
 _LISTING = re.compile(rb"([0-9a-f]{1,8}) (\d{1,19}) \.(?:/(.+))?")
-#: Time-out (s) for the removal of what was not finished.
+#: Time-out (s) for removing unfinished files.
 _CLEANING_SECONDS = 10.0
 _SYNCING_THREADS = 16
-#: A directory while it is filled; its own mode comes at the end.
+#: Mode of a directory while it is filled; its own mode is set at the end.
 _OPEN_DIRECTORY = 0o700
-_PERMISSIONS = 0o777  # without set-id bits: a board decides nothing about this host
+_PERMISSIONS = 0o777  # without set-id bits: a board must not decide about this host
 
 
 @dataclass
 class _Tree:
-    """Contents of a directory, by path relative to it; ``.`` is itself. Values are modes."""
+    """Content of a directory by relative path; ``.`` is the directory itself. Values are modes."""
 
     directories: dict[str, int] = field(default_factory=dict)
     files: dict[str, int] = field(default_factory=dict)
-    #: Bytes of each file, as the board lists it.
+    #: Bytes of each file, as listed by the board.
     sizes: dict[str, int] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
 
@@ -73,10 +73,11 @@ class _Tree:
 def push_directory(
     transport: Transport, local: Path, remote: str, options: TransferOptions
 ) -> Copied:
-    """Copy the contents of ``local`` into ``remote``, with modes and empty directories.
+    """Copy the content of ``local`` into ``remote``, with modes and empty directories.
 
-    All files are proven. Missing parents are made; existing entries stay or are overwritten. Links
-    to files are sent as files, other links are skipped. Raises as :meth:`Transport.push` does.
+    All files are verified. Missing parents are made; existing entries stay or are overwritten.
+    Links to files are sent as files; other links are skipped. Raises as :meth:`Transport.push`
+    does.
     """
     transfer = transport.file_transfer(options)
     tree = _walk(local)
@@ -118,10 +119,10 @@ def push_directory(
 def pull_directory(
     transport: Transport, remote: str, local: Path, options: TransferOptions
 ) -> Copied:
-    """Copy a directory from the board; ``local`` appears whole, or not at all.
+    """Copy a directory from the board; ``local`` appears complete, or not at all.
 
-    It must not exist, or be empty. Links are skipped. Nothing is written outside it, whatever names
-    the board reports. Raises as :meth:`Transport.pull` does.
+    ``local`` must be missing or empty. Links are skipped. Nothing is written outside ``local``, for
+    any names that the board reports. Raises as :meth:`Transport.pull` does.
     """
     transfer = transport.file_transfer(options)
     check_remote_path(remote)
@@ -159,24 +160,24 @@ def pull_directory(
 
 @dataclass(frozen=True)
 class _Board:
-    """Small commands on the board that must succeed. Raises LinkError, BoardError."""
+    """Short commands on the board that must succeed. Raises LinkError, BoardError."""
 
     transport: Transport
     timeout: float
 
     def each(self, words: Sequence[str], paths: Sequence[str]) -> None:
-        """Run a command with all paths; several commands for many paths."""
+        """Run a command with all paths; split it into several commands for many paths."""
         self.run_all([*words, *batch] for batch in batches(paths))
 
     def run_all(self, commands: Iterable[Sequence[str]]) -> None:
-        """Run commands in order, as many as fit with one request; the first failure ends them."""
+        """Run commands in order, as many as fit in one request; stop at the first failure."""
         lines = [remote_words(*words) for words in commands]
         for batch in batches(lines, cost=lambda line: len(os.fsencode(line))):
             done = self.transport.run(" && ".join(batch), timeout=self.timeout)
             require(done, f"{self.transport.label}: cannot {batch[0].split()[0]}")
 
     def require_no_directories(self, paths: Sequence[str]) -> None:
-        """Raise ConfigError when one of them is a directory: ``mv`` would put a file into it."""
+        """Raise ConfigError if one is a directory: ``mv`` would move a file into it."""
         for batch in batches(paths):
             asked = self.transport.run(
                 f'for path in {remote_words(*batch)}; do [ ! -d "$path" ] || break; path=; done;'
@@ -191,7 +192,7 @@ class _Board:
                 )
 
     def is_missing(self, path: str) -> bool:
-        """Return True if nothing has that name yet."""
+        """Return True if the path does not exist yet."""
         word = remote_words(path)
         return (
             self.transport.run(
@@ -202,7 +203,7 @@ class _Board:
 
 
 class _Counter:
-    """Bytes of all files together."""
+    """Counts the bytes of all files together."""
 
     def __init__(self, progress: BytesDone | None):
         self.done = 0
@@ -225,14 +226,14 @@ def _place(root: str, name: str) -> str:
 
 
 def _chmod(root: str, modes: Iterable[tuple[str, int]]) -> Iterator[list[str]]:
-    """Yield commands that set modes, in order; neighbours of the same mode share a command."""
+    """Yield commands that set modes, in order; neighbours with equal modes share a command."""
     for mode, group in groupby(modes, key=itemgetter(1)):
         for batch in batches([_place(root, name) for name, _ in group]):
             yield ["chmod", f"{mode:o}", *batch]
 
 
 def _moves(staged: str, remote: str, tree: _Tree) -> Iterator[list[str]]:
-    """Yield commands that move the files into directories that exist, one for each directory."""
+    """Yield commands that move the files into existing directories, one command per directory."""
     for folder, group in groupby(sorted(tree.files, key=_folder), key=_folder):
         for batch in batches([_place(staged, name) for name in group]):
             yield ["mv", "-f", *batch, f"{_place(remote, folder)}/"]
@@ -243,7 +244,7 @@ def _folder(name: str) -> str:
 
 
 def _inner_first(tree: _Tree) -> Iterator[tuple[str, int]]:
-    """Yield inner directories first: a directory may become inaccessible by its mode."""
+    """Yield inner directories first: a mode may make a directory inaccessible."""
     for name in sorted(tree.directories, key=lambda name: (name != ".", name), reverse=True):
         yield name, tree.directories[name]
 
@@ -282,7 +283,7 @@ def _mode(path: Path) -> int:
 def _list(transport: Transport, remote: str, timeout: float, *, vanishing: bool) -> _Tree:
     """Return everything below a directory of the board. Raises BoardError, ProtocolError.
 
-    With ``vanishing``, files and processes may disappear while it is listed.
+    With ``vanishing``, files and processes may disappear during the listing.
     """
     asked = f"cd {remote_words(remote)} && find . -exec stat -c '%f %s %n' {{}} +"
     if vanishing:
@@ -314,7 +315,7 @@ def _list(transport: Transport, remote: str, timeout: float, *, vanishing: bool)
 
 
 def _prove(transfer: FileTransfer, root: str, copied: Mapping[str, Digest], what: str) -> None:
-    """Raise IntegrityError unless each file below ``root`` has the hash of its copy here."""
+    """Raise IntegrityError unless each file below ``root`` has the hash of its copy."""
     board_hash = transfer.board_hash
     if not copied:
         return
@@ -332,7 +333,7 @@ def _prove(transfer: FileTransfer, root: str, copied: Mapping[str, Digest], what
             in_folder(root, *board_hash.command, names=batch),
             timeout=hash_timeout(transfer.options.timeout, size_bytes),
         )
-        # Bytes: text has more line ends than the newline, and names may contain them.
+        # Bytes: text has other line ends besides the newline, and names may contain them.
         lines = asked.output.removesuffix(b"\n").split(b"\n")
         if asked.exit_status != 0 or len(lines) != len(batch):
             raise IntegrityError(
@@ -348,7 +349,7 @@ def _prove(transfer: FileTransfer, root: str, copied: Mapping[str, Digest], what
 
 
 def _sync(paths: Sequence[Path]) -> None:
-    """Make the content of files durable; at once, as each waits for the disk. Raises HostError."""
+    """Make files durable; in parallel, because each waits for the disk. Raises HostError."""
     from concurrent.futures import ThreadPoolExecutor  # slow to import
 
     def sync(path: Path) -> None:

@@ -1,6 +1,6 @@
-"""Single files over a link, and their proof: the part common to all transports.
+"""Single files over a link and their verification: the common part of all transports.
 
-Both sides hash what they read or wrote; files of this host appear whole or not at all.
+Both sides hash what they read or wrote; files of this host appear complete or not at all.
 """
 
 import hashlib
@@ -20,23 +20,23 @@ from labctl.progress import BytesDone
 from labctl.retry import retry_infra
 from labctl.transport.base import TransferOptions, Transport, check_remote_path, remote_words
 
-#: Hash programs of boards, best first. toybox and coreutils print ``HEX  FILE``.
+#: Hash programs of boards, best first. toybox and coreutils print ``HEX FILE``.
 _TOOLS = (
     ("sha256", "sha256sum"),
     ("sha512", "sha512sum"),
     ("sha1", "sha1sum"),
     ("md5", "md5sum"),
 )
-#: Sizes that /proc and /sys give for files that the kernel makes as they are read: 0, or a page.
+#: Sizes reported by /proc and /sys for files that the kernel makes when they are read: 0 or a page.
 _PSEUDO_BYTES = os.sysconf("SC_PAGE_SIZE")
-#: The least that a board reads and hashes, or syncs, of a file: one without SHA instructions, with
-#: a slow eMMC or card. Time-outs grow with a file's size by it.
+#: Minimum speed at which a board reads and hashes, or syncs, a file: without SHA instructions, with
+#: a slow eMMC or card. Time-outs grow with the file's size by this speed.
 SLOW_BYTES_PER_SECOND = 5_000_000
-#: The same for a link.
+#: Minimum speed of a link, used likewise.
 _SLOW_LINK_BYTES_PER_SECOND = 100_000
-#: Size of one command's words: it must fit every link.
+#: Maximum size of one command's words: it must fit every link.
 _BATCH_BYTES = 40_000
-#: Files up to this size are received together, up to the second size with one command.
+#: Files up to the first size are received together, up to the second size per command.
 _SMALL_BYTES = 128 << 10
 _TOGETHER_BYTES = 1 << 20
 
@@ -44,8 +44,8 @@ _TOGETHER_BYTES = 1 << 20
 class Digest:
     """A hash in progress, and its number of bytes.
 
-    With ``part_bytes`` it is the hash of the hashes of parts of that size, which several threads
-    of a board can compute in parallel.
+    With ``part_bytes`` it is the hash of the hashes of parts of that size; several threads of a
+    board can compute them in parallel.
     """
 
     def __init__(self, algorithm: str, part_bytes: int = 0):
@@ -58,7 +58,7 @@ class Digest:
 
     @classmethod
     def known(cls, algorithm: str, hexadecimal: str, size_bytes: int) -> "Digest":
-        """Return a hash that was computed elsewhere."""
+        """Return a hash that was computed elsewhere, from its text."""
         digest = cls(algorithm)
         digest._hex, digest.size_bytes = hexadecimal, size_bytes
         return digest
@@ -78,7 +78,7 @@ class Digest:
 
     @property
     def hexadecimal(self) -> str:
-        """The hash so far, in lower case."""
+        """The hash so far, in lower-case hex."""
         if self._hex is not None:
             return self._hex
         if not self._part_bytes:
@@ -90,11 +90,11 @@ class Digest:
 
     @property
     def _in_part(self) -> int:
-        """Bytes of the part that is not complete."""
+        """Number of bytes of the unfinished part."""
         return self.size_bytes % self._part_bytes
 
     def require(self, expected: "Digest", what: str) -> None:
-        """Raise IntegrityError unless both are the same."""
+        """Raise IntegrityError unless both hashes are the same."""
         if (self.hexadecimal, self.size_bytes) != (expected.hexadecimal, expected.size_bytes):
             raise IntegrityError(
                 f"{what}: the bytes differ",
@@ -137,7 +137,7 @@ class BoardHash:
     def ask(self, transport: Transport, remote: str, size_bytes: int, timeout: float) -> Digest:
         """Return the hash and size of a file on the board; ``size_bytes`` sets the time-out.
 
-        Raises LinkError, IntegrityError when the board cannot hash it.
+        Raises LinkError, IntegrityError if the board cannot hash it.
         """
         assert self.command is not None
         asked = remote_words(*self.command, remote)
@@ -154,7 +154,7 @@ class BoardHash:
 
 
 def hash_timeout(timeout: float, size_bytes: int) -> float:
-    """Return the time-out in s to hash a file on the board; ``timeout`` covers the request."""
+    """Return the time-out (s) to hash a file on the board; ``timeout`` is for the request."""
     return timeout + size_bytes / SLOW_BYTES_PER_SECOND
 
 
@@ -164,7 +164,7 @@ def batches(
     cost: Callable[[str], int] = lambda word: len(os.fsencode(remote_words(word))) + 1,
     room: int = _BATCH_BYTES,
 ) -> Iterator[list[str]]:
-    """Yield items in order, in groups of limited cost: by default, the words of one command."""
+    """Yield items in order, in groups of limited cost; default: the words of one command."""
     batch: list[str] = []
     left = room
     for item in items:
@@ -179,13 +179,13 @@ def batches(
 
 
 def in_folder(folder: str, *words: str, names: Iterable[str]) -> str:
-    """Return a command with files of a folder: their short names leave room for many."""
+    """Return a command with files of a folder: with their short names, many fit."""
     places = (f"./{name}" for name in names)
     return f"cd {remote_words(folder)} && {remote_words(*words, *places)}"
 
 
 def find_board_hash(transport: Transport, timeout: float) -> BoardHash:
-    """Find the board's hash program; without one, SHA-256 of the bytes read back."""
+    """Find the board's hash program; without one, SHA-256 of the bytes read back is used."""
     names = remote_words(*(name for _, name in _TOOLS))
     found = transport.run(
         f"for name in {names}; do command -v $name >/dev/null && echo $name; done; :",
@@ -203,9 +203,9 @@ __all__ = ["appearing", "new_file", "open_source", "set_aside"]
 
 @contextmanager
 def open_source(path: Path) -> Iterator[BinaryIO]:
-    """Open a regular file for reading. Raises ConfigError if it is not one or cannot be read.
+    """Open a regular file for reading. Raises ConfigError if it is not regular or cannot be read.
 
-    Files of /proc and /sys are not regular: links use a file's size, and theirs is wrong.
+    Files of /proc and /sys are refused: links use a file's size, and these have a wrong size.
     """
     with ExitStack() as held:
         try:
@@ -229,7 +229,7 @@ def open_source(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def set_aside(raw: bytes) -> Iterator[Path]:
-    """Create a temporary file of this host with that content. Raises HostError."""
+    """Create a temporary file with this content on this host. Raises HostError."""
     with ExitStack() as held:
         with host_writes(Path(tempfile.gettempdir())):
             file = held.enter_context(tempfile.NamedTemporaryFile(prefix="labctl-"))
@@ -240,7 +240,7 @@ def set_aside(raw: bytes) -> Iterator[Path]:
 
 @contextmanager
 def new_file(path: Path) -> Iterator[BinaryIO]:
-    """Create a file for writing, in a directory of this process. Raises HostError."""
+    """Create a file for writing, in a directory used only by this process. Raises HostError."""
     with host_writes(path), path.open("xb") as file:
         yield file
         file.flush()
@@ -256,8 +256,8 @@ _LOG = logging.getLogger("labctl.transport")
 class FileTransfer(ABC):
     """Moves files over any link.
 
-    A transport implements :meth:`transmit` and :meth:`collect`. All raise LinkError, BoardError,
-    HostError; ConfigError for a file that cannot be read here.
+    A transport implements :meth:`transmit` and :meth:`collect`. All methods raise LinkError,
+    BoardError, HostError; ConfigError for a local file that cannot be read.
     """
 
     def __init__(self, transport: Transport, options: TransferOptions):
@@ -267,20 +267,20 @@ class FileTransfer(ABC):
 
     @abstractmethod
     def transmit(self, local: Path, remote: str, sent: Take) -> None:
-        """Write a local file to the board; ``sent`` takes each piece after it was sent."""
+        """Write a local file to the board; call ``sent`` with each piece after sending it."""
 
     @abstractmethod
     def collect(self, remote: str, came: Take) -> None:
-        """Read a file of the board; ``came`` takes each piece."""
+        """Read a file of the board; call ``came`` with each piece."""
 
     def push(self, local: Path, remote: str) -> None:
-        """Send a file and prove it; see :meth:`Transport.push`."""
+        """Send a file and verify it; see :meth:`Transport.push`."""
         check_remote_path(remote)
         digest = self.send(local, remote, running_total(self.options.progress))
         self.on_board(remote, digest).require(digest, f"{local} pushed to {remote}")
 
     def pull(self, remote: str, local: Path) -> None:
-        """Receive a file and prove it; see :meth:`Transport.pull`."""
+        """Receive a file and verify it; see :meth:`Transport.pull`."""
         check_remote_path(remote)
         with appearing(local) as file:
             digest = self.fetch(remote, file.write, running_total(self.options.progress))
@@ -296,16 +296,16 @@ class FileTransfer(ABC):
     def send_all(
         self, local: Path, names: Iterable[str], folder: str, seen: BytesDone
     ) -> dict[str, Digest]:
-        """Send files of ``local`` into ``folder``; return the hash of the sent bytes by name."""
+        """Send files of ``local`` into ``folder``; return the hashes of the sent bytes by name."""
         return {name: self.send(local / name, f"{folder}/{name}", seen) for name in names}
 
     def receive_all(
         self, folder: str, sizes: Mapping[str, int], local: Path, seen: BytesDone
     ) -> dict[str, Digest]:
-        """Receive files of ``folder`` into ``local``; return the hash of their bytes by name.
+        """Receive files of ``folder`` into ``local``; return the hashes of their bytes by name.
 
-        Small files of the expected ``sizes`` come many at a time, with the board's ``cat``. The
-        others come one by one. The caller syncs them all.
+        Many small files with expected ``sizes`` come together, by the board's ``cat``. The others
+        come one by one. The caller syncs them all.
         """
         digests: dict[str, Digest] = {}
         small = [name for name, size in sizes.items() if size <= _SMALL_BYTES]
@@ -325,7 +325,7 @@ class FileTransfer(ABC):
         local: Path,
         seen: BytesDone,
     ) -> dict[str, Digest]:
-        """Receive small files with one command; none if the board does not give all of them."""
+        """Receive small files with one command; return {} if the board does not give them all."""
         size_bytes = sum(sizes[name] for name in names)
         came = self.transport.run(
             in_folder(folder, "cat", names=names) + " 2>/dev/null",
@@ -363,9 +363,9 @@ class FileTransfer(ABC):
         return digest
 
     def on_board(self, remote: str, expected: Digest) -> Digest:
-        """Return the hash of a file on the board now, of the same kind as ``expected``."""
+        """Return the present hash of a file on the board, of the same kind as ``expected``."""
         if self.board_hash.command is not None:
-            # The request changes nothing: the copy stays valid if the link is lost meanwhile.
+            # The request changes nothing: the copy stays valid even if the link is lost now.
             return retry_infra(
                 lambda: self.board_hash.ask(
                     self.transport, remote, expected.size_bytes, self.options.timeout
@@ -374,13 +374,13 @@ class FileTransfer(ABC):
                 timeout=self.options.timeout,
                 on_retry=lambda error: _LOG.warning("requesting a hash again: %s", error),
             )
-        # No program on the board can hash: the bytes come back and are compared here.
+        # The board has no hash program: read the bytes back and compare them here.
         return self.fetch(remote, lambda _chunk: None, lambda _count: None)
 
 
 @contextmanager
 def named(what: str) -> Iterator[None]:
-    """Add ``what`` was being done to the errors of a link or board."""
+    """Add the operation ``what`` to errors of a link or board."""
     try:
         yield
     except (LinkError, BoardError, IntegrityError) as error:

@@ -1,6 +1,6 @@
-"""A board over hdc: real exit statuses, proven transfers, reconnection after a loss.
+"""A board over hdc: real exit statuses, verified transfers, reconnection after a loss.
 
-Its hdcd is reached directly over TCP, or through an hdc server: each has a config model here, which
+Its hdcd is reached directly over TCP, or through an hdc server. Each has a config model here, which
 opens the transport.
 """
 
@@ -11,10 +11,11 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from labctl.checked import Endpoint, HdcKey, HostPath, InLab, is_on_loopback, split_endpoint
+from labctl.config.transport import TransportConfig
 from labctl.errors import AccessDenied, CommandTimeout, HostError, LinkError, NotAuthorised
 from labctl.hdc.host import link as hdc
 from labctl.hdc.host.link import HostLink
+from labctl.text_types import Endpoint, HdcKey, HostPath, InLab, is_on_loopback, split_endpoint
 from labctl.transport.base import (
     CommandResult,
     Forwarded,
@@ -27,11 +28,10 @@ from labctl.transport.base import (
     remote_words,
     rules,
 )
-from labctl.transport.config import UsualConfig
 from labctl.transport.linked import LinkedTransport
 from labctl.transport.ssh.config import SshConfig
 
-if TYPE_CHECKING:  # commands that move no files do not wait for these imports
+if TYPE_CHECKING:  # commands that move no files must not wait for these imports
     from labctl.hdc.keys import HostKey
     from labctl.hdc.server_client.server import HdcServer
     from labctl.transport.hdc_files import HdcFileTransfer
@@ -45,7 +45,7 @@ _USUAL = OpenOptions()
 class HdcTransport(LinkedTransport[HostLink]):
     """A board over hdc, directly to its hdcd or through an hdc server."""
 
-    #: Time-out for the start of a forwarding.
+    #: Time-out (s) for the start of a forwarding.
     forward_seconds = 10.0
 
     def shell(self, link: HostLink, script: str, *, timeout: float) -> Generator[bytes, None, None]:
@@ -62,7 +62,7 @@ class HdcTransport(LinkedTransport[HostLink]):
     def connect(self, port: int, *, timeout: float) -> Iterator["Stream"]:
         """Connect to a port of the board; see :class:`Transport`.
 
-        Directly to the board, a channel of the session is the connection. Through a server, the
+        On a direct link, a channel of the session is the connection. Through a server, the
         connection uses a port at which the server listens.
         """
         from labctl.transport.linked import Stream
@@ -89,7 +89,7 @@ class HdcTransport(LinkedTransport[HostLink]):
             yield _Forwarded(forwarding.listen, link)
 
     def request_reboot(self, how: Reboot = "", *, timeout: float) -> None:
-        """Ask the board to restart, and close the link: the board will end it too."""
+        """Request a restart, and close the link: the board will end it anyway."""
         hdc.reboot(self.connected(), how, timeout=timeout)
         self.close()
 
@@ -102,9 +102,7 @@ class HdcTransport(LinkedTransport[HostLink]):
         return hdc.set_mode(self.connected(), mode, timeout=timeout)
 
     def hilog(self, *words: str, timeout: float, write: Write) -> None:
-        """Print the board's log; see :class:`Transport`. hdc's own request for it has no exit
-        status.
-        """
+        """Print the board's log; see :class:`Transport`. hdc's own request has no exit status."""
         command = remote_words("hilog", *words)
         self.connected()  # a board that does not answer is an error, not an empty log
         with suppress(CommandTimeout):
@@ -120,26 +118,26 @@ class HdcTransport(LinkedTransport[HostLink]):
 
 @dataclass(frozen=True)
 class _Forwarded:
-    """Connections forwarded over one link: they do not survive it."""
+    """Connections forwarded over one link; they end with the link."""
 
     listen: str
     link: HostLink
 
     @property
     def failure(self) -> LinkError | None:
-        """The reason why the link forwards nothing any more."""
+        """The reason why the link no longer forwards."""
         return self.link.failure
 
 
 def forward_document(listen: str, connect: str, *, reverse: bool) -> dict[str, object]:
-    """Return a forwarding as JSON; ``port`` is null where no TCP port listens."""
+    """Return a forwarding as JSON; ``port`` is null if no TCP port listens."""
     kind, _, address = listen.partition(":")
     port = int(address) if kind == "tcp" else None
     return {"listen": listen, "connect": connect, "reverse": reverse, "port": port}
 
 
 @dataclass(frozen=True, kw_only=True)
-class HdcTcpConfig(UsualConfig):
+class HdcTcpConfig(TransportConfig):
     """A board reached over OpenHarmony's hdc, straight at its hdc daemon on TCP."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = rules(required=("kind", "link"))
@@ -162,16 +160,16 @@ class HdcTcpConfig(UsualConfig):
 
     @property
     def is_on_this_host(self) -> bool:
-        """True if it may be a virtual board, whose folders are this host's."""
+        """True if the board may be virtual; its folders are then on this host."""
         return is_on_loopback(self.address)
 
     @property
     def port_on_this_host(self) -> int | None:
-        """Port of its hdcd, if that may be a virtual board's."""
+        """Port of hdcd if the board may be virtual."""
         return split_endpoint(self.address)[1] if self.is_on_this_host else None
 
     def clash(self, other: object, name: str) -> tuple[str, str] | None:
-        """Two boards cannot have one address."""
+        """Refuse another board with the same address."""
         if not isinstance(other, HdcTcpConfig) or _way(other.address) != _way(self.address):
             return None
         return "address", f"board '{name}' has this address too"
@@ -179,8 +177,8 @@ class HdcTcpConfig(UsualConfig):
     def open(self, options: OpenOptions = _USUAL) -> HdcTransport:
         """Return the transport; the first operation opens the link, and reopens it after a loss.
 
-        A board that is locked is shown the host key of ``options``, else the one configured here,
-        else the user's own (``~/.harmony/hdckey``), else labctl's. Raises ConfigError.
+        A locked board gets the first of these keys: ``options``, configuration, the user's
+        (``~/.harmony/hdckey``), labctl's. Raises ConfigError.
         """
         from labctl.hdc.host.handshake import Consent
         from labctl.hdc.host.session import Session
@@ -206,7 +204,7 @@ class HdcTcpConfig(UsualConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HdcServerConfig(UsualConfig):
+class HdcServerConfig(TransportConfig):
     """A board reached over OpenHarmony's hdc, through an hdc server: on a USB cable, say."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = rules(required=("kind", "link"))
@@ -237,11 +235,11 @@ class HdcServerConfig(UsualConfig):
 
     @property
     def attached_to(self) -> str | None:
-        """Host of the server, where ``ssh`` leads to another one."""
+        """Host of the server, if ``ssh`` leads to another host."""
         return None if self.ssh is None else self.ssh.login
 
     def problem(self) -> tuple[str, str] | None:
-        """Refuse an address for a private server, and a way that anybody may listen to."""
+        """Refuse an address for a private server, and a connection that others could intercept."""
         if self.private and self.server is not None:
             return "server", "a private server listens where it likes: drop this"
         if self.private and self.ssh is not None:
@@ -264,7 +262,7 @@ class HdcServerConfig(UsualConfig):
         )
 
     def clash(self, other: object, name: str) -> tuple[str, str] | None:
-        """One server has a board once, and all the boards on cables of its host."""
+        """Refuse an equal key on the same server, and cables of one host on different servers."""
         if not isinstance(other, HdcServerConfig):
             return None
         if self.key == other.key and self._server == other._server:
@@ -282,7 +280,7 @@ class HdcServerConfig(UsualConfig):
 
     @property
     def _has_cables(self) -> bool:
-        """True if the board is on a cable of this host: one server has them all."""
+        """True if the board is on a cable of this host: one server owns all its cables."""
         here = self.ssh is None and is_on_loopback(self.server or HDC_SERVER)
         return ":" not in self.key and here
 
@@ -293,7 +291,7 @@ class HdcServerConfig(UsualConfig):
         return "an hdc server is restarted on its own host, not through `ssh`"
 
     def end_server(self, timeout: float) -> None:
-        """End the server by the ``hdc`` program; see :class:`UsualConfig`."""
+        """End the server by the ``hdc`` program; see :class:`TransportConfig`."""
         if self.private:
             raise HostError("its hdc server is labctl's own, and restarted whenever it hangs")
         from labctl.transport.hdc_server.process import end_server
@@ -303,8 +301,8 @@ class HdcServerConfig(UsualConfig):
     def open(self, options: OpenOptions = _USUAL) -> HdcTransport:
         """Return the transport; the first operation opens the link, and reopens it after a loss.
 
-        A server is started when none runs; that takes time beside that of ``options``. It shows
-        locked boards its own key. Raises ConfigError.
+        If no server runs, one is started; this takes time in addition to that of ``options``. The
+        server shows its own key to locked boards. Raises ConfigError.
         """
         from labctl.hdc.server_client.connect_key import check_key
         from labctl.hdc.server_client.session import ServerSession
@@ -338,7 +336,7 @@ class HdcServerConfig(UsualConfig):
 
 
 def find_server(address: str) -> "HdcServer":
-    """Return the hdc server at ``HOST:PORT``, for requests; nothing is started.
+    """Return the hdc server at ``HOST:PORT``, for requests; does not start a server.
 
     Raises ConfigError.
     """
@@ -361,7 +359,7 @@ def _through_tunnel(ssh: SshConfig, host: str, port: int, timeout: float) -> "Hd
     return HdcServer(host, port, SshTunnel(link))
 
 
-@lru_cache(maxsize=4096)  # each board's is compared with all others
+@lru_cache(maxsize=4096)  # every board is compared with all others
 def _way(endpoint: str) -> tuple[str, int]:
     host, port = split_endpoint(endpoint)
     return host.lower(), port

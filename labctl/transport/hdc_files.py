@@ -1,4 +1,4 @@
-"""Files over hdc's own transfers."""
+"""File transfers by hdc's own protocol."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path

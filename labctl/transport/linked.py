@@ -1,4 +1,4 @@
-"""Transports whose link can be lost, opened and reopened when needed; and streams over it."""
+"""Transports that open a link when needed, and reopen a lost link; and streams over it."""
 
 import os
 import threading
@@ -25,17 +25,17 @@ from labctl.transport.base import (
 )
 from labctl.transport.sentinel import ASIDE_SECONDS, NOT_UNDERSTOOD_HINT, SCRATCH, Framed, execute
 
-#: Time for retries of a link that breaks while it opens, and the first pause.
+#: Time for retries of a link that breaks during opening, and the first pause.
 _OPENING_SECONDS = 2.0
 _OPENING_INTERVAL_SECONDS = 0.1
 
 
 class Link(Protocol):
-    """An open link to a board. ``failure`` is set when it is over."""
+    """An open link to a board. ``failure`` is set when it has ended."""
 
     @property
     def failure(self) -> LinkError | None:
-        """The reason why the link accepts no more requests; None while none is known."""
+        """The reason why the link accepts no more requests; None if no reason is known."""
 
     def close(self) -> None:
         """End the link and all its conversations. Idempotent."""
@@ -45,33 +45,33 @@ L = TypeVar("L", bound=Link)
 
 
 class LinkedTransport(Transport, Generic[L]):
-    """Runs commands in frames over a link that reports no exit status, or no reliable one.
+    """Runs commands in frames over a link that reports no exit status, or no reliable status.
 
-    The first operation calls ``open_link``, and so does the first one after a loss of the link; an
-    operation during the loss raises. ``scratch`` is the board's folder for temporary files if its
-    ``TMPDIR`` is not set.
+    The first operation calls ``open_link``, and so does the first operation after a loss of the
+    link; an operation during the loss raises. ``scratch`` is the board's folder for temporary files
+    if its ``TMPDIR`` is not set.
     """
 
     scratch = SCRATCH
     #: Longer commands are run from a file. hdc's command line takes 61,439 bytes.
     max_command_bytes = 60_000
-    #: A command that prints more is stopped: output is held in memory. Larger things are pulled.
+    #: A command with more output is stopped: output is held in memory. Larger data is pulled.
     max_output_bytes = 64 << 20
 
     def __init__(self, label: str, open_link: Callable[[], L]):
         self.label = label
         self._open_link = open_link
         self._link: L | None = None
-        #: Held while the link or the number changes, never while anything is waited for.
+        #: Held while the link or the number changes, never during a wait.
         self._changing = threading.Lock()
         self._closings = 0
-        #: Held by the one thread that opens the link.
+        #: Held by the only thread that opens the link.
         self._opening = threading.Lock()
         self._refusal: LinkError | None = None
-        self._refused = 0.0  # when, on the monotonic clock (s)
+        self._refused = 0.0  # time on the monotonic clock (s)
 
     def run(self, command: str, *, timeout: float, separate_stderr: bool = False) -> CommandResult:
-        """Run a shell command; see :class:`Transport`. On a time-out its whole tree is killed."""
+        """Run a shell command; see :class:`Transport`. A time-out kills all its processes."""
         most = self.max_output_bytes
         output, errors = _Limited(command, most), _Limited(command, most)
         began = time.monotonic_ns()
@@ -93,13 +93,13 @@ class LinkedTransport(Transport, Generic[L]):
         """Run a script over a link; see :class:`labctl.transport.sentinel.Shell`."""
 
     def sent_line(self, script: str) -> str:
-        """Return the text that is sent to run a script: its length is limited."""
+        """Return the text sent to run a script; the length of this text is limited."""
         return script
 
     def close(self) -> None:
-        """End the link, if there is one; one that is being opened is not waited for.
+        """End the link, if there is one; does not wait for a link that is being opened.
 
-        Who opens it gets DeviceLost once that comes to its end.
+        A thread that is opening a link then gets DeviceLost when the opening finishes.
         """
         with interrupts.holding(self._changing):
             link, self._link = self._link, None
@@ -117,7 +117,8 @@ class LinkedTransport(Transport, Generic[L]):
         with interrupts.holding(self._opening):
             if (link := self._whole_link()) is not None:
                 return link
-            # A thread that waited for another's attempt gets its result, not its own time-out.
+            # A thread that waited for another thread's attempt gets its result, not its own
+            # time-out.
             if self._refusal is not None and self._refused >= asked:
                 raise self._refusal.again()
             if self._closings == closings:
@@ -130,7 +131,7 @@ class LinkedTransport(Transport, Generic[L]):
         raise DeviceLost(f"{self.label}: the link was closed while it was opened")
 
     def _whole_link(self) -> L | None:
-        """Return the link; None if there is none, or it is over."""
+        """Return the link; None if there is none, or if it has ended."""
         with interrupts.holding(self._changing):
             link = self._link
             if link is None or link.failure is None:
@@ -141,7 +142,7 @@ class LinkedTransport(Transport, Generic[L]):
 
     def _open(self) -> L:
         try:
-            # A daemon that is restarting accepts and drops; nothing was requested of it yet.
+            # A restarting daemon accepts and drops connections; no request was sent yet.
             return retry_infra(
                 self._open_link,
                 on=(DeviceLost,),
@@ -154,7 +155,7 @@ class LinkedTransport(Transport, Generic[L]):
             raise
 
     def _tell_retry(self, error: InfraError) -> None:
-        import logging  # slow to import, and seldom needed
+        import logging  # slow to import and seldom needed
 
         logging.getLogger("labctl.transport").warning("%s: opening it again: %s", self.label, error)
 
@@ -227,7 +228,7 @@ class _Shell(Generic[L]):
 
 
 class _Limited:
-    """Keeps an output up to the limit of what may be held in memory."""
+    """Keeps output up to the limit for memory."""
 
     def __init__(self, command: str, most_bytes: int):
         self.kept = bytearray()
@@ -244,17 +245,17 @@ class _Limited:
 
 
 class Connected(Protocol):
-    """A connection that moves bytes, as sockets do: a socket, an ssh channel, a channel of hdc.
+    """A connection that moves bytes: a socket, an ssh channel, an hdc channel.
 
-    Waits end with TimeoutError or CommandTimeout; a broken link raises OSError, EOFError or
-    another LinkError.
+    Waits end with TimeoutError or CommandTimeout; a broken link raises OSError, EOFError or another
+    LinkError.
     """
 
     def settimeout(self, seconds: float) -> None:
-        """Bound each wait from now on."""
+        """Limit each wait from now on."""
 
     def sendall(self, data: bytes | memoryview, /) -> None:
-        """Send all of it."""
+        """Send all data."""
 
     def recv(self, count: int, /) -> bytes:
         """Return the next bytes, at most ``count``; empty at the end."""
@@ -263,7 +264,7 @@ class Connected(Protocol):
 class Stream:
     """A connection to a port on a board. ``label`` names the board in messages.
 
-    ``timeout`` (s) bounds each wait for the board to receive or send.
+    ``timeout`` (s) limits each wait for the board to receive or send.
     """
 
     def __init__(self, label: str, connected: Connected, *, timeout: float):
@@ -272,7 +273,7 @@ class Stream:
         self.timeout = timeout
 
     def send(self, data: bytes | memoryview) -> None:
-        """Send all of it. Raises CommandTimeout, DeviceLost."""
+        """Send all data. Raises CommandTimeout, DeviceLost."""
         self._connected.settimeout(self.timeout)
         try:
             self._connected.sendall(data)
@@ -282,8 +283,9 @@ class Stream:
             raise self._broken(error) from error
 
     def receive(self, count: int) -> bytes:
-        """Return the next bytes, at most ``count``; empty at the end. Raises CommandTimeout,
-        DeviceLost.
+        """Return the next bytes, at most ``count``; empty at the end.
+
+        Raises CommandTimeout, DeviceLost.
         """
         self._connected.settimeout(self.timeout)
         try:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, Literal
 
 from labctl import process
+from labctl.config.transport import TransportConfig
 from labctl.errors import (
     FULL_NUMBERS,
     REFUSED_NUMBERS,
@@ -32,7 +33,6 @@ from labctl.transport.base import (
     remote_words,
     rules,
 )
-from labctl.transport.config import UsualConfig
 from labctl.transport.file_transfer import FileTransfer, Take, open_source, set_aside
 from labctl.transport.linked import Stream
 
@@ -43,13 +43,13 @@ _WORD_BYTES = 120_000
 
 
 class LocalTransport(Transport):
-    """Runs commands in this host's ``sh`` and copies files, by the same contract as for a board."""
+    """Runs commands in this host's ``sh`` and copies files; same contract as for a board."""
 
     def __init__(self) -> None:
         self.label = "this host"
 
     def run(self, command: str, *, timeout: float, separate_stderr: bool = False) -> CommandResult:
-        """Run a shell command; see :class:`Transport`. On a time-out its whole tree is killed."""
+        """Run a shell command; see :class:`Transport`. A time-out kills all its processes."""
         self._permit()
         with (
             finishing(),
@@ -100,7 +100,7 @@ class LocalTransport(Transport):
 
 @contextmanager
 def _shell(command: str, *, merged: bool) -> Iterator[list[str]]:
-    """Yield the words that run a command; one too long for a word is run from a file."""
+    """Yield the words that run a command; a command too long for a word is run from a file."""
     raw = check_command(command)
     # The shell itself merges the streams, which keeps the order of the output.
     merge = "exec 2>&1\n" if merged else ""
@@ -113,7 +113,7 @@ def _shell(command: str, *, merged: bool) -> Iterator[list[str]]:
 
 @contextmanager
 def _as_a_boards(command: str, timeout: float) -> Iterator[None]:
-    """Report a time-out of this host as that of a board."""
+    """Report a time-out of this host as a time-out of a board."""
     try:
         yield
     except HostTimeout as error:
@@ -149,7 +149,7 @@ class LocalFileTransfer(FileTransfer):
 
 @contextmanager
 def _board_file(path: str, mode: Literal["rb", "wb"]) -> Iterator[BinaryIO]:
-    """Open a file on the board's side; its failures are the board's."""
+    """Open a file on the board's side; report its failures as the board's."""
     try:
         with Path(path).open(mode) as file:
             yield file
@@ -164,7 +164,7 @@ def _board_file(path: str, mode: Literal["rb", "wb"]) -> Iterator[BinaryIO]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalConfig(UsualConfig):
+class LocalConfig(TransportConfig):
     """This host itself, as if it were a board."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = rules()
@@ -180,7 +180,7 @@ class LocalConfig(UsualConfig):
 
     @property
     def is_this_host(self) -> bool:
-        """True."""
+        """Return True."""
         return True
 
     def open(self, options: OpenOptions = _USUAL) -> LocalTransport:

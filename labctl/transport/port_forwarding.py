@@ -1,7 +1,7 @@
-"""A port of this host that leads to a port on a board's own loopback, over any link.
+"""A port of this host that leads to a port on a board's loopback, over any link.
 
-The port stays when the link is lost: a connection that cannot be forwarded is closed, and the next
-one opens the link again.
+The port stays open when the link is lost: a connection that cannot be forwarded is closed, and the
+next connection opens the link again.
 """
 
 import socket
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _LOOPBACK = "127.0.0.1"
 _PIECE_BYTES = 65_536
 _START_SECONDS = 15.0
-#: For room to send, and between two checks for a client that has gone.
+#: Time (s) for room to send, and between two checks for a client that has gone.
 _WAIT_SECONDS = 5.0
 
 
@@ -27,7 +27,7 @@ _WAIT_SECONDS = 5.0
 def forwarded_port(
     transport: Transport, port: int, *, wait_seconds: float = _WAIT_SECONDS
 ) -> Iterator[int]:
-    """While held, connections to the port that this yields go to ``port`` on the board.
+    """Within the context, forward connections to the yielded port to ``port`` on the board.
 
     A lost client is noticed within ``wait_seconds``. Raises HostError if this host has no free
     port.
@@ -51,7 +51,7 @@ def forwarded_port(
 
 
 class _Forwarder:
-    """Open connections, each with two threads of its own."""
+    """Open connections, each with two threads."""
 
     def __init__(self, transport: Transport, port: int, wait_seconds: float):
         self._transport = transport
@@ -62,7 +62,7 @@ class _Forwarder:
         self._lock = threading.Lock()
 
     def accept(self, listener: socket.socket) -> None:
-        """Forward every connection that comes, until the listener is shut down."""
+        """Forward every incoming connection, until the listener is shut down."""
         while True:
             try:
                 client, _ = listener.accept()
@@ -87,7 +87,7 @@ class _Forwarder:
         try:
             with (
                 closing(client),
-                suppress(InfraError, OSError),  # the client sees that it is closed
+                suppress(InfraError, OSError),  # the client sees a closed connection
                 self._transport.connect(self._port, timeout=_START_SECONDS) as stream,
             ):
                 stream.timeout = self._wait_seconds
@@ -117,7 +117,7 @@ def _forward(client: socket.socket, stream: "Stream") -> None:
             try:
                 piece = stream.receive(_PIECE_BYTES)
             except CommandTimeout:
-                continue  # a server may think for long
+                continue  # a server may need a long time to answer
             if not piece:
                 break
             client.sendall(piece)
@@ -127,5 +127,5 @@ def _forward(client: socket.socket, stream: "Stream") -> None:
 
 
 def _shut(client: socket.socket) -> None:
-    with suppress(OSError):  # it has ended
+    with suppress(OSError):  # it has already ended
         client.shutdown(socket.SHUT_RDWR)

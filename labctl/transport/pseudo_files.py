@@ -1,8 +1,8 @@
-"""Files whose content the kernel makes as it is read: those of /proc and /sys.
+"""Files whose content the kernel makes when they are read: files of /proc and /sys.
 
-``stat`` reports a wrong size for them, and hdcd relies on it: of a file of size 0 it sends the
-bytes of one read, 4 kB of the 5 MB of /proc/kallsyms. So the board's ``cat`` reads them to their
-end. The next read may return other content: no hash can prove a copy.
+``stat`` reports a wrong size for them, and hdcd relies on it: for a file of size 0 it sends the
+bytes of one read, 4 kB of the 5 MB of /proc/kallsyms. So the board's ``cat`` reads them to the end.
+The next read may return other content, so a hash cannot verify a copy.
 """
 
 import os
@@ -17,7 +17,7 @@ from labctl.files import host_writes
 from labctl.progress import BytesDone
 from labctl.transport.base import Transport, Write, board_error, remote_words
 
-#: By the numbers in Linux's ``magic.h``: toybox has no names for most.
+#: By the numbers in Linux's ``magic.h``: toybox lacks names for most of them.
 _KINDS = {
     0x9FA0: "proc",
     0x62656572: "sysfs",
@@ -27,19 +27,19 @@ _KINDS = {
     0x63677270: "cgroup2",
 }
 _ANSWER = re.compile(rb"([0-9a-f]{1,16}) (.+)")
-#: A larger file has no end: /proc/kcore is as large as the address space.
+#: A larger file counts as endless: /proc/kcore is as large as the address space.
 MOST_BYTES = 64 << 20
-#: A file without new bytes for this time has no end, or waits for an event.
+#: A file without new bytes for this time (s) is endless, or waits for an event.
 FILE_SECONDS = 10.0
 _SEPARATOR = b"\x1e"
-#: Kept bytes of the output, for the message of a ``cat`` that fails.
+#: Number of output bytes kept for the message if ``cat`` fails.
 _LAST_BYTES = 1000
 
 
 def pseudo_files(transport: Transport, path: str, *, timeout: float) -> dict[str, str]:
-    """Return the pseudo files below a path, and the path itself if it is one: path -> file system.
+    """Return the pseudo files below a path, including the path itself: path -> file system.
 
-    Its own path is ``.``. Files of an unknown kind count as ordinary. Raises LinkError.
+    The path itself is ``.``. Files of an unknown kind count as ordinary. Raises LinkError.
     """
     word = remote_words(path)
     asked = transport.run(
@@ -55,7 +55,7 @@ def pseudo_files(transport: Transport, path: str, *, timeout: float) -> dict[str
 
 
 def read_pseudo_file(transport: Transport, remote: str, write: Write, *, timeout: float) -> None:
-    """Pass all of a file to ``write``, within ``timeout`` seconds. Raises LinkError, BoardError."""
+    """Pass a file to ``write``, within ``timeout`` seconds. Raises LinkError, BoardError."""
     last = b""
 
     def keep(piece: bytes) -> None:
@@ -76,10 +76,11 @@ def read_pseudo_files(
     file_seconds: float = FILE_SECONDS,
     most_bytes: int = MOST_BYTES,
 ) -> list[str]:
-    """Copy files of the board, many with one command, to files here that do not exist yet.
+    """Copy files of the board, many with one command, to local files that do not exist yet.
 
-    Return the board's paths that could not be read whole: refused, gone meanwhile, or endless.
-    Nothing of them is kept here. ``timeout`` (s) bounds each command. Raises LinkError, HostError.
+    Return the board's paths that could not be read completely: refused, gone meanwhile, or endless.
+    No local file is kept for them. ``timeout`` (s) limits each command. Raises LinkError,
+    HostError.
     """
     unreadable: list[str] = []
     rest = list(files)
@@ -100,7 +101,7 @@ def read_pseudo_files(
             batch.close()
         unreadable += batch.unreadable
         rest = rest[batch.finished :]
-        # The next command continues a slow batch; a file that is alone in it has no end.
+        # The next command continues a slow batch; if the first file did not finish, it is endless.
         if rest and not batch.finished:
             unreadable.append(rest.pop(0)[0])
     return unreadable
@@ -114,7 +115,7 @@ class _Batch:
     """Splits the output of a command that reads files one after another, and stores them."""
 
     def __init__(self, files: Sequence[tuple[str, Path]], seen: BytesDone, most_bytes: int):
-        # As random as `secrets`, as in the frames of commands.
+        # As random as `secrets`, like the frames of commands.
         self.nonce = f"labctl-{os.urandom(16).hex()}"
         self.finished = 0
         self.unreadable: list[str] = []
@@ -126,7 +127,7 @@ class _Batch:
         self._file: BinaryIO | None = None
 
     def take(self, piece: bytes) -> None:
-        """Take the next bytes. Raises HostError."""
+        """Handle the next bytes. Raises HostError."""
         self._pending += piece
         while (start := self._pending.find(self._mark)) >= 0:
             status, newline, rest = self._pending[start + len(self._mark) :].partition(b"\n")
@@ -144,7 +145,7 @@ class _Batch:
         self._pending = self._pending[start:]
 
     def close(self) -> None:
-        """Remove a file that is not complete."""
+        """Remove an incomplete file."""
         if self._file is not None:
             self._file.close()
             self._file = None

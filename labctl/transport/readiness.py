@@ -25,12 +25,12 @@ _BOOT_ID = re.compile(r"[0-9a-f-]{16,64}")
 #: Time-out for one answer while a board may be starting or stopping.
 _ANSWER_SECONDS = 5.0
 _INTERVAL_SECONDS = 0.2
-#: A board is gone when it does not answer this number of times in a row: one answer may get lost.
+#: A board that misses this many replies in a row is gone: one reply may get lost.
 _SILENCES = 3
 
 
 def board_state(error: LabctlError | None) -> str:
-    """Return the state of a board, by the error of a request to it; None: it answered."""
+    """Return the state of a board from the error of a request to it; None: it answered."""
     match error:
         case None:
             return "connected"
@@ -52,7 +52,7 @@ def states_status(states: Iterable[str]) -> int:
 
 
 def boot_id(transport: Transport, *, timeout: float) -> str:
-    """Return the kernel's id of the board's boot: each start has a new one.
+    """Return the kernel's id of the board's boot; each boot has a new id.
 
     Raises LinkError, BoardError.
     """
@@ -73,9 +73,9 @@ def boot_id(transport: Transport, *, timeout: float) -> str:
 def wait_until_ready(transport: Transport, *, timeout: float) -> str:
     """Wait until the board runs commands; return its boot id.
 
-    Raises the last LinkError or BoardError when it does not within ``timeout`` seconds. Also waits
-    for a board that does not know this host's key: a user may allow it meanwhile. If the user
-    denies it, raises AccessDenied at once: another request would ask again on the board.
+    Raises the last LinkError or BoardError after ``timeout`` seconds. Also waits for a board that
+    does not know this host's key: a user may allow it meanwhile. If the user denies it, raises
+    AccessDenied at once: another request would ask again on the board.
     """
     deadline = time.monotonic() + timeout
 
@@ -96,9 +96,9 @@ def wait_until_ready(transport: Transport, *, timeout: float) -> str:
 def reboot(transport: Transport, how: Reboot = "", *, timeout: float) -> str | None:
     """Restart a board and wait until it runs commands again; return the id of the new boot.
 
-    A board that goes to its boot loader or is switched off does not come back: then wait until it
-    has gone, and return None. ``timeout`` (s) bounds the total. Raises ConfigError (this
-    link cannot), LinkError, BoardError (it did not restart in time).
+    After a restart into the boot loader, or a shutdown, the board does not come back: then wait
+    until it is gone, and return None. ``timeout`` (s) limits the total. Raises ConfigError (not
+    possible over this link), LinkError, BoardError (it did not restart in time).
     """
     device = transport.over_hdc(f"be restarted {how}".rstrip())
     deadline = time.monotonic() + timeout

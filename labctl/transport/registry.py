@@ -1,4 +1,4 @@
-"""All transports: the model of each in devices.yaml, whose ``open`` makes the transport.
+"""All transports: their models in devices.yaml, whose ``open`` makes the transport.
 
 ``config.lab`` reads a board's ``transport:`` with these models; ``cli.lab`` opens it.
 """

@@ -1,11 +1,11 @@
-"""Exit statuses over a link that transports none: the frame of a command, and its reader.
+"""Exit statuses over a link that transmits none: the frame of a command, and its reader.
 
-The frame prints the shell's process id first (so that the whole tree can be killed from another
+The frame prints the shell's process id first (so that all processes can be killed from another
 channel) and the status last. The status mark also proves that the output is complete. It begins
 with a byte that text does not contain, so live text is never delayed because it looks like a mark.
 
-Standard error can be kept separate although the link has only one stream: it goes to a file whose
-name is removed before the command starts (so nothing can remain), and is printed at the end.
+Standard error can be kept separate although the link has only one stream: it goes to a file that is
+unlinked before the command starts (so nothing can remain), and is printed at the end.
 """
 
 import os
@@ -28,14 +28,14 @@ from labctl.interrupts import finishing
 from labctl.progress import tell_command
 from labctl.transport.base import Write, brief, remote_words
 
-#: Begins each mark: ASCII's record separator.
+#: First byte of each mark: ASCII's record separator.
 _SEPARATOR = b"\x1e"
 _ERRORS = b"err"
-#: Folder that the shell of OpenHarmony boards may write.
+#: Folder that the shell of OpenHarmony boards may write to.
 SCRATCH = "/data/local/tmp"
-#: The longest word of a mark, its newline included.
+#: Maximum length of a word in a mark, with its newline.
 _WORD_BYTES = 4
-# The nonce is in no pattern: each would be compiled again, which costs more than the rest.
+# Patterns do not contain the nonce: each would be compiled again, at a higher cost than the rest.
 _ID_LINE = re.compile(rb"(\d{1,10})\n")
 _PART_OF_ID = re.compile(rb"\d{0,10}")
 _KEPT_APART = '_f="${TMPDIR:-%s}"/%s;(umask 077;:>"$_f")&&exec 8>"$_f" 9<"$_f"&&rm -f "$_f"||exit;'
@@ -43,7 +43,7 @@ _KEPT_APART = '_f="${TMPDIR:-%s}"/%s;(umask 077;:>"$_f")&&exec 8>"$_f" 9<"$_f"&&
 
 @dataclass(frozen=True)
 class Framed:
-    """A command in its frame. Each has a new nonce, so that no output can forge a status."""
+    """A command in its frame. Each has a new nonce, so output cannot forge a status."""
 
     command: str
     nonce: str
@@ -62,9 +62,9 @@ class Framed:
     @property
     def script(self) -> str:
         """The script for the board's shell."""
-        # The newlines let the command end in a comment. `echo` is in every shell itself; `printf`
-        # is a program on boards, and would cost more than all the rest. In braces, the shell reads
-        # all of it before it runs any: nothing runs of a command with one `)` too many.
+        # The newlines let the command end in a comment. `echo` is built into every shell; `printf`
+        # is a program on boards, and would cost more than everything else. In braces, the shell
+        # reads the whole text before it runs any: a command with one `)` too many runs nothing.
         start = f"echo {self.nonce}:$$;(\n{self.command}\n)</dev/null"
         mark = f"{_SEPARATOR.decode()}{self.nonce}"
         if not self.separate_stderr:
@@ -75,12 +75,13 @@ class Framed:
         )
 
     def killing(self, process_id: int) -> str:
-        """Return a command that kills everything in the process group of this one's shell.
+        """Return a command that kills the whole process group of this command's shell.
 
         Another process may have reused the id: it is still the shell's if its command line has the
         nonce. If the leader is gone or a zombie (no command line), the id is safe too: the kernel
-        reuses no id that is still the id of a group. The command prints ``done`` when the shell is
-        gone, and nothing when it is still there: it leads no group, or hangs in the kernel.
+        does not reuse an id while a group has it. The command prints ``done`` if the shell is gone.
+        It prints nothing if the shell still exists: the shell leads no group, or hangs in the
+        kernel.
         """
         words = f'case "$(cat /proc/{process_id}/cmdline 2>/dev/null)" in'
         return (
@@ -94,8 +95,8 @@ class Framed:
 class FrameReader:
     """Reads a framed command's output as it arrives and passes on the command's own output.
 
-    ``process_id`` is that of the shell on the board, ``exit_status`` the command's; each is None
-    while unknown. Output of a background child after the end is passed on as well.
+    ``process_id`` is the shell's id on the board, ``exit_status`` the command's; each is None while
+    unknown. Output of a background child after the end is also passed on.
 
     Output that does not begin with the process id may be an error message of the shell itself: its
     first part is held until there is a status.
@@ -110,26 +111,26 @@ class FrameReader:
         self._write_error = write_error
         self._pending = bytearray()
         self._in_body = False
-        #: Output instead of the process id; None once it is passed on.
+        #: Output instead of the process id; None once it was passed on.
         self._held: bytes | None = None
         self._status_mark = b""
 
     def feed(self, piece: bytes) -> None:
-        """Take the next bytes."""
+        """Handle the next bytes."""
         self._pending += piece
         if self._in_body or self._read_opening():
             while self._read_body():
                 pass
 
     def finish(self) -> None:
-        """Flush the kept output: it is complete."""
+        """Pass on the held output: it is complete."""
         self._give(len(self._pending))
         if self.exit_status is not None:
             self._release()
 
     @property
     def held(self) -> bytes:
-        """Return the shell's own message, which came instead of a frame and was not passed on."""
+        """Return the shell's own message that replaced the frame, if it was not passed on."""
         return self._held or b""
 
     def _release(self) -> None:
@@ -138,9 +139,7 @@ class FrameReader:
             self._write(held)
 
     def _read_opening(self) -> bool:
-        """Read the line with the process id; other output has none (a syntax error, for
-        example).
-        """
+        """Read the line with the process id; other output (after a syntax error) has none."""
         has_begun = self._pending.startswith(self._opening)
         if has_begun and (match := _ID_LINE.match(self._pending, len(self._opening))):
             self.process_id = int(match[1])
@@ -148,14 +147,14 @@ class FrameReader:
         elif self._opening.startswith(self._pending) or (
             has_begun and _PART_OF_ID.fullmatch(self._pending, len(self._opening))
         ):
-            return False  # it is not complete yet
+            return False  # the line is incomplete
         else:
             self._held = b""
         self._in_body = True
         return True
 
     def _read_body(self) -> bool:
-        """Pass on what is surely output, and read one mark; False when more bytes are needed."""
+        """Pass on the certain output, and read one mark; return False if more bytes are needed."""
         start = self._pending.find(self._mark)
         if start < 0:
             # A mark can only begin at the last separator.
@@ -179,7 +178,8 @@ class FrameReader:
             return True
         if not word.isdigit():
             return False
-        # The last mark counts: an earlier one was made by the command, outside of its frame.
+        # The last mark counts: the command itself may have printed earlier ones, outside of its
+        # frame.
         if self._status_mark:
             self._write(self._status_mark)
         self._status_mark = self._mark + word + b"\n"
@@ -198,46 +198,46 @@ class FrameReader:
                 self._release()
 
 
-#: Time-out for labctl's own short commands (stopping a command, a syntax check).
+#: Time-out (s) for labctl's own short commands (stopping a command, a syntax check).
 ASIDE_SECONDS = 5.0
 _MAY_RUN = "it may still run on the board"
 NOT_UNDERSTOOD_HINT = "boards have a POSIX shell (mksh): do not use features of bash"
 _TAIL_BYTES = 2000
-#: The syntax of a longer command is not checked: quoted, it would be too long for the link.
+#: The syntax of longer commands is not checked: after quoting, they do not fit the link.
 _CHECKED_BYTES = 30_000
 
 
 class Shell(Protocol):
-    """Runs scripts in a board's shell, each over its own channel."""
+    """Runs scripts in a board's shell, each over a separate channel."""
 
     @property
     def failure(self) -> LinkError | None:
-        """The reason why nothing more can be run; None while none is known."""
+        """The reason why nothing more can be run; None if no reason is known."""
 
     def __call__(self, script: str, *, timeout: float) -> Generator[bytes, None, None]:
         """Run a script; yield its output as it arrives, both streams as one.
 
-        While nothing arrives, it yields an empty piece at least twice a second: its caller looks at
-        signals then. Closing the generator ends the conversation. Raises LinkError, BoardError;
-        CommandTimeout when the script does not end within ``timeout`` seconds.
+        Without output, it yields an empty piece at least twice a second, so that the caller can
+        check for signals. Closing the generator ends the conversation. Raises LinkError,
+        BoardError; CommandTimeout if the script does not end within ``timeout`` seconds.
         """
 
 
 class Tail:
-    """Keeps the last bytes of an output, for messages; passes everything on."""
+    """Keeps the last bytes of an output for messages; passes on everything."""
 
     def __init__(self, write: Write):
         self._write = write
         self._kept = b""
 
     def __call__(self, piece: bytes) -> None:
-        """Take the next bytes."""
+        """Handle the next bytes."""
         self._kept = (self._kept + piece)[-_TAIL_BYTES:]
         self._write(piece)
 
     @property
     def text(self) -> str | None:
-        """The kept text; None if there was none."""
+        """The kept text; None if it is empty."""
         return self._kept.decode(errors="replace") or None
 
 
@@ -252,21 +252,21 @@ def execute(
 ) -> int:
     """Run a framed command; return its exit status. ``write`` gets its output as it arrives.
 
-    When it does not end in time, or its caller stops it (Ctrl-C, ``write`` raises), the command is
-    killed on the board with its whole process group. Further signals do not break that off; it
-    takes 3 x ``ASIDE_SECONDS`` at most. A command that cannot be killed is logged. Raises
-    LinkError, BoardError, ConfigError (the board's shell does not understand it), and what
-    ``write`` raises.
+    If it does not end in time, or its caller stops it (Ctrl-C, ``write`` raises), the command is
+    killed on the board with its whole process group. Further signals do not interrupt this; it
+    takes at most 3 x ``ASIDE_SECONDS``. A command that cannot be killed is logged. Raises
+    LinkError, BoardError, ConfigError (the board's shell cannot parse it), and the errors of
+    ``write``.
     """
     tell_command(lambda: f"[{label}] {framed.command}")
     tail = Tail(write)
     reader = FrameReader(framed, tail, write_error)
     with finishing() as signals:
         signals.hold()
-        # Without the id nothing can be killed: a signal waits for it, but not for ever.
+        # Without the id the command cannot be killed: signals wait for it, but not forever.
         id_due = time.monotonic() + ASIDE_SECONDS
         try:
-            # The channel is closed before anything else is sent: its backlog blocks the link.
+            # Close the channel before sending anything else: its backlog blocks the link.
             with closing(shell(framed.script, timeout=timeout)) as pieces:
                 for piece in pieces:
                     try:
@@ -286,9 +286,9 @@ def execute(
             raise _blaming(shell, late) from error
         except (LinkError, BoardError) as error:
             raise error.during(brief(framed.command), details=tail.text) from error
-        except BaseException:  # nobody waits for it any more
+        except BaseException:  # the caller no longer waits for the command
             if not _kill(shell, framed, reader.process_id):
-                import logging  # slow to import, and seldom needed
+                import logging  # slow to import and seldom needed
 
                 logging.getLogger("labctl.transport").warning(
                     "%s: %s: %s", label, _MAY_RUN, brief(framed.command)
@@ -301,7 +301,7 @@ def execute(
 
 
 def _kill(shell: Shell, framed: Framed, process_id: int | None) -> bool:
-    """Kill a command's whole tree: its shell leads a process group. False if unsure."""
+    """Kill all processes of a command: its shell leads a process group. Return False if unsure."""
     # 0 and 1 would mean the shell's own group and every process.
     if process_id is None or process_id <= 1 or shell.failure is not None:
         return False
@@ -321,7 +321,7 @@ def _diagnosis(answer: str) -> str | None:
 def _without_status(
     shell: Shell, framed: Framed, label: str, process_id: int | None, error_output: str | None
 ) -> LabctlError:
-    """Return the error for a command whose channel ended in order, but without a status."""
+    """Return the error for a command whose channel ended normally, but without a status."""
     if len(framed.command) <= _CHECKED_BYTES:
         words = f"sh -n -c {remote_words(framed.command)}"
         check = f'_w=$({words} 2>&1 >/dev/null) || echo "wrong:$_w"'
@@ -348,6 +348,6 @@ def _without_status(
 
 
 def _blaming(shell: Shell, error: LinkError) -> LinkError:
-    """Attribute the error to the host if the last request to the shell failed by the host."""
+    """Attribute the error to the host if the host made the last request to the shell fail."""
     failure = shell.failure
     return error.of_host() if failure is not None and failure.is_of_host else error

@@ -1,9 +1,9 @@
-"""A transport without a board, for tests: its answers come from a script.
+"""A transport without a board, for tests: its replies come from a script.
 
-Like ``MockTransport`` of httpx. A function answers commands, or a list does in turn; files are in
-memory::
+Like ``MockTransport`` of httpx. A function answers each command, or a list gives the replies in
+order; files are in memory::
 
-    board = ScriptedTransport("aarch64\\n", (1, "no such file"), DeviceLost("gone"))
+    board = ScriptedTransport("aarch64\n", (1, "no such file"), DeviceLost("gone"))
     board = ScriptedTransport(lambda command: "yes" if "uname" in command else (127, ""))
 """
 
@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from labctl.errors import BoardError, ConfigError, LinkRefused
-from labctl.transport.base import CommandResult, HdcFeatures, TransferOptions, Transport, Write
+from labctl.transport.base import CommandResult, TransferOptions, Transport, Write
 from labctl.transport.file_transfer import BoardHash, FileTransfer, Take
 from labctl.transport.linked import Connected, Stream
 
-#: Answer to a command: its output (status 0), status and output, or an error to raise.
+#: Reply to a command: its output (status 0), status and output, or an error to raise.
 Answer = str | bytes | tuple[int, str] | tuple[int, bytes] | Exception
 #: Answers a command.
 Handler = Callable[[str], Answer]
@@ -25,10 +25,10 @@ Dial = Callable[[int], Connected]
 
 
 class ScriptedTransport(Transport):
-    """Gives its answers in turn and repeats the last one, or calls a function for each command.
+    """Gives its replies in order and repeats the last, or calls a function for each command.
 
     Args:
-        answers: the answers, or one function from a command to its answer.
+        answers: the replies, or one function from a command to its reply.
         dial: makes the connections of :meth:`connect`; None: nothing listens at any port.
 
     ``commands`` has the commands that were run, ``files`` the board's files by path.
@@ -40,13 +40,13 @@ class ScriptedTransport(Transport):
         self.label = label
         self.commands: list[str] = []
         self.files: dict[str, bytes] = {}
-        # No hash program here: files are proven by reading them back.
+        # No hash program: files are verified by reading them back.
         self.use_hash(BoardHash("sha256", None))
         self._answers = list(answers)
         self._dial = dial
 
     def run(self, command: str, *, timeout: float, separate_stderr: bool = False) -> CommandResult:
-        """Give the next answer."""
+        """Give the next reply."""
         if timeout <= 0:
             raise ConfigError(f"a time-out must be positive, not {timeout:g}")
         self._permit()
@@ -63,7 +63,7 @@ class ScriptedTransport(Transport):
         return CommandResult(command, status, raw, 1, b"" if separate_stderr else None)
 
     def stream(self, command: str, *, timeout: float, write: Write) -> int:
-        """Give the next answer as one piece."""
+        """Give the next reply as one piece."""
         result = self.run(command, timeout=timeout)
         write(result.output)
         return result.exit_status
@@ -92,59 +92,12 @@ class ScriptedFileTransfer(FileTransfer):
         self._files = transport.files
 
     def transmit(self, local: Path, remote: str, sent: Take) -> None:
-        """Keep a file."""
+        """Store a file."""
         self._files[remote] = local.read_bytes()
         sent(self._files[remote])
 
     def collect(self, remote: str, came: Take) -> None:
-        """Give a file. Raises BoardError when there is none."""
+        """Give a stored file. Raises BoardError if it does not exist."""
         if remote not in self._files:
             raise BoardError(f"no such file or directory: {remote}")
         came(self._files[remote])
-
-
-class WrappedTransport(Transport):
-    """Wraps another transport, so that a test can watch or change some of its operations."""
-
-    def __init__(self, inner: Transport):
-        self.inner = inner
-        self.label = inner.label
-
-    @contextmanager
-    def only_while(self, permit: Callable[[], None]) -> Iterator[None]:
-        """Call the other one."""
-        with self.inner.only_while(permit):
-            yield
-
-    def use_hash(self, board_hash: BoardHash | None) -> None:
-        """Call the other one."""
-        self.inner.use_hash(board_hash)
-
-    def files_hash(self, timeout: float) -> BoardHash:
-        """Call the other one."""
-        return self.inner.files_hash(timeout)
-
-    def run(self, command: str, *, timeout: float, separate_stderr: bool = False) -> CommandResult:
-        """Call the other one."""
-        return self.inner.run(command, timeout=timeout, separate_stderr=separate_stderr)
-
-    def stream(self, command: str, *, timeout: float, write: Write) -> int:
-        """Call the other one."""
-        return self.inner.stream(command, timeout=timeout, write=write)
-
-    def file_transfer(self, options: TransferOptions) -> FileTransfer:
-        """Call the other one."""
-        return self.inner.file_transfer(options)
-
-    @contextmanager
-    def connect(self, port: int, *, timeout: float) -> Iterator[Stream]:
-        """Call the other one."""
-        with self.inner.connect(port, timeout=timeout) as stream:
-            yield stream
-
-    def over_hdc(self, purpose: str) -> HdcFeatures:
-        """Call the other one."""
-        return self.inner.over_hdc(purpose)
-
-    def close(self) -> None:
-        """Leave the other one open: its maker closes it."""

@@ -13,12 +13,13 @@ from typing import Any
 
 from labctl import interrupts
 from labctl.errors import ConfigError, HostError, HostTimeout
-from labctl.files import host_writes, locked
+from labctl.files import host_writes
 from labctl.hdc.daemon.authorisation import Authorisation
 from labctl.hdc.daemon.board import Board
 from labctl.hdc.daemon.daemon import Daemon
 from labctl.hdc.daemon.limits import allow_boards
 from labctl.hdc.daemon.version_profile import Version
+from labctl.locks import locked
 from labctl.virtual.control import ControlSocket
 from labctl.virtual.effects_log import EffectsLog
 from labctl.virtual.fault_injector import FaultInjector
@@ -32,10 +33,10 @@ _LOCK_FILE = ".labctl-lock"
 class VirtualBoard:
     """Settings of a virtual board. ``port`` 0 lets the system choose.
 
-    ``emulator`` and ``preload`` make ARM64 programs run (see :func:`labctl.virtual.sandbox.boot`),
-    ``faults`` are what goes wrong on it, ``version`` is the release of hdcd that it behaves like,
-    and ``authorisation`` says which hosts it lets in; without, all.
-    Commands run as the invoking user: this is a test double, not a jail.
+    ``emulator`` and ``preload`` make ARM64 programs run (see :func:`labctl.virtual.sandbox.boot`).
+    ``faults`` are the faults to inject. ``version`` is the imitated release of hdcd.
+    ``authorisation`` says which hosts are admitted; None admits all. Commands run as the invoking
+    user: this is a test double, not a jail.
     """
 
     name: str
@@ -47,11 +48,11 @@ class VirtualBoard:
     faults: FaultScript | None = None
     version: Version = "3.2.0c"
     authorisation: Authorisation | None = None
-    #: Its kernel has PID namespaces, and its shell may make them if this host permits it.
+    #: The board's kernel has PID namespaces; its shell may make them if this host permits it.
     pid_namespaces: bool = True
-    #: Memory size that it reports; None: this host's.
+    #: Reported memory size; None: this host's.
     memory_bytes: int | None = None
-    #: File to which every change below its workdir is logged, with connection and epoch; see
+    #: Log file of every change below its workdir, with connection and epoch; see
     #: :mod:`labctl.virtual.effects_log`. Several boards may share it.
     effects: Path | None = None
 
@@ -71,7 +72,7 @@ class Served:
     """Faults that are injected from the start; more can be added."""
 
     def document(self, emulator: Iterable[str]) -> dict[str, object]:
-        """Return its place and boot as JSON, with the words of its emulator."""
+        """Return the board's location and boot as JSON, with the words of its emulator."""
         return {
             "name": self.name,
             "address": self.address,
@@ -84,12 +85,12 @@ class Served:
 
     @property
     def address(self) -> str:
-        """Its transport in the form of devices.yaml."""
+        """Address of the board as in devices.yaml."""
         return f"{self.host}:{self.port}"
 
 
 class _Running:
-    """One board being served; reboots are its own affair."""
+    """One board being served. It handles reboots itself."""
 
     def __init__(self, plan: VirtualBoard):
         self._plan = plan
@@ -160,16 +161,16 @@ class _Running:
         for failure in self._failures:
             raise failure
 
-    # What faults do
+    # For faults
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run ``work`` beside; the board waits for it when it stops."""
+        """Run ``work`` in the background; the board waits for it when it stops."""
         task = asyncio.create_task(work)
         self._work.add(task)
         task.add_done_callback(self._worked)
 
     async def restart(self, how: str = "") -> None:
-        """Reboot; ``"bootloader"`` and ``"shutdown"`` do not come back by themselves."""
+        """Reboot; after ``"bootloader"`` and ``"shutdown"`` the board stays off."""
         if self._restarting:
             return
         self._restarting = asyncio.current_task()
@@ -188,14 +189,14 @@ class _Running:
         await asyncio.to_thread(kill_boot, self._sandbox.boot_id)
 
     async def oom_kill(self) -> bool:
-        """Kill the process that the kernel would choose; False when there is none."""
+        """Kill the process that the kernel would choose; return False if there is none."""
         box = self._sandbox
         worst = await asyncio.to_thread(most_wasteful, box.boot_id)
-        # Counted first, as the kernel does: an observer of the end must find it counted.
+        # Count first, as the kernel does: whoever sees that the process ended must find it counted.
         return worst is not None and kill_process(worst, box.boot_id, box.fakes.count_oom_kill)
 
     async def throttle(self, celsius: float, khz: int, within: float) -> None:
-        """Get hot and slow."""
+        """Let the chip get hot and slow."""
         await self._sandbox.fakes.throttle(celsius, khz, within)
 
     def show_sensors(self) -> None:
@@ -203,14 +204,14 @@ class _Running:
         self._sandbox.fakes.show_sensors()
 
     def show_zone(self, zone: int, reads: str) -> None:
-        """Let a thermal zone read a text."""
+        """Let a thermal zone show a text."""
         self._sandbox.fakes.show_zone(zone, reads)
 
     def jump_clock(self, seconds: int) -> None:
         """Move the wall clock."""
         self._sandbox.fakes.jump_clock(seconds, self._sandbox.programs)
 
-    # Within
+    # Internal
 
     async def _boot(self, port: int) -> int:
         plan = self._plan
@@ -283,7 +284,7 @@ async def serve_until(
     ready: Callable[[list[Served]], None],
     stopped: asyncio.Event,
 ) -> None:
-    """Serve boards until ``stopped`` is set; ``ready`` is called once, when all answer."""
+    """Serve boards until ``stopped`` is set; call ``ready`` once, when all boards answer."""
     allow_boards(len(boards))
     running: list[_Running] = []
     try:
@@ -295,17 +296,14 @@ async def serve_until(
         ready(served)
         await stopped.wait()
     finally:
-        # A board that cannot be stopped must not keep the others running.
+        # If one board cannot be stopped, still stop the others.
         ends = await asyncio.gather(*(b.stop() for b in running), return_exceptions=True)
         for failure in filter(None, ends):
             raise failure
 
 
 def serve(boards: Sequence[VirtualBoard], ready: Callable[[list[Served]], None]) -> None:
-    """Serve boards until SIGINT, SIGTERM or SIGHUP, then kill what runs on them.
-
-    Raises ConfigError (no loopback address, directory in use), HostError (port taken).
-    """
+    """Serve boards until SIGINT, SIGTERM or SIGHUP, then kill the processes on them."""
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
@@ -313,7 +311,7 @@ def serve(boards: Sequence[VirtualBoard], ready: Callable[[list[Served]], None])
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup
                 loop.add_signal_handler(number, stopped.set)
-        interrupts.check()  # one that came before these handlers
+        interrupts.check()  # a signal before these handlers were set
         await serve_until(boards, ready, stopped)
 
     asyncio.run(main())
@@ -321,7 +319,7 @@ def serve(boards: Sequence[VirtualBoard], ready: Callable[[list[Served]], None])
 
 @contextmanager
 def serving(*boards: VirtualBoard, timeout: float = 30.0) -> Iterator[list[Served]]:
-    """Serve boards from a thread of this process while the context is open (for tests)."""
+    """Serve boards in a thread of this process while the context is open (for tests)."""
     answering = threading.Event()
     served: list[Served] = []
     loop = asyncio.new_event_loop()

@@ -1,6 +1,6 @@
 """The control socket of a virtual board: faults from outside, while it runs.
 
-``.labctl-control`` in the board's folder, mode 0600. A client sends one JSON object in a line and
+``.labctl-control`` in the board's folder, mode 0600. A client sends one line with a JSON object and
 gets one back:
 
     {"do": "add", "fault": {"fault": "drop", "on": "send"}}  -> {"number": 3}
@@ -36,7 +36,7 @@ _ANSWER_SECONDS = 10.0
 
 
 class ControlSocket:
-    """The board's end."""
+    """The board's end of the control socket."""
 
     def __init__(self, directory: Path, faults: FaultInjector, authorisation: Authorisation | None):
         self._directory = directory
@@ -115,17 +115,16 @@ class ControlSocket:
 
 
 class Control:
-    """The other end: the faults of a board that another process serves from ``directory``.
+    """The client's end: faults of a board that another process serves from ``directory``.
 
-    Every method raises ConfigError when no virtual board runs there, HostError when it does not
-    answer.
+    Every method raises ConfigError if no virtual board runs there, HostError if it does not answer.
     """
 
     def __init__(self, directory: Path):
         self._directory = directory
 
     def add(self, fault: Fault) -> int:
-        """Inject a fault, at its operations or at once. Return its number."""
+        """Inject a fault, on its operations or at once. Return its number."""
         wanted = {**fault.model_dump(mode="json"), "fault": fault.name}
         number: int = self._ask({"do": "add", "fault": wanted})["number"]
         return number
@@ -170,7 +169,7 @@ class Control:
 
 @contextmanager
 def _short(directory: Path) -> Iterator[str]:
-    """Make a name for the socket that fits into the 108 bytes of a socket's address."""
+    """Make a path for the socket that fits into a socket address (108 bytes)."""
     folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{folder}/{_NAME}"

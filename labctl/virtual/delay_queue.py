@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 
 class DelayQueue:
-    """Runs actions in order, each at its time, none while the queue is held.
+    """Runs actions in order, each at its time; runs nothing while the queue is held.
 
-    ``on_empty`` is called when the last of those that had to wait has passed.
+    ``on_empty`` is called after the last waiting action.
     """
 
     def __init__(self, on_empty: Callable[[], None]):
@@ -22,7 +22,7 @@ class DelayQueue:
 
     @property
     def idle(self) -> bool:
-        """True if the next packet would pass at once."""
+        """Return True if the next packet would pass at once."""
         return not self._held and not self._waiting and self._last_due <= self._loop.time()
 
     def put(
@@ -33,9 +33,9 @@ class DelayQueue:
         delay: float = 0.0,
         rate: int | None = None,
     ) -> None:
-        """Do ``action``, for ``size`` bytes, ``delay`` seconds late or at ``rate`` bytes a second.
+        """Run ``action`` (``size`` bytes) after ``delay`` seconds, or at ``rate`` bytes per second.
 
-        Earlier actions are never overtaken.
+        It never overtakes earlier actions.
         """
         due = max(self._loop.time() + delay, self._last_due) + (size / rate if rate else 0.0)
         self._last_due = due

@@ -1,20 +1,20 @@
 """A virtual board's own log of its changes, independent of labctl.
 
-One JSON object a line: ``ns`` (monotonic), ``board``, ``what``, and
+One JSON object per line: ``ns`` (monotonic), ``board``, ``what``, and
 
     began, ended      an operation of a host: ``operation``, ``connection``, ``kind``, ``epoch``,
-                      ``text`` of the command, or the path of what is sent
+                      ``text`` of the command, or path of the file sent
     created, written, changed, moved away, moved here, removed
-                      a ``path`` below the workdir, and ``by``: connection and epoch of all who may
-                      have done it; ``fenced``, if one of them named its epoch
-    lease             the epoch that is on the board from now on
+                      a ``path`` below the workdir; ``by``: connection and epoch of all possible
+                      authors; ``fenced``, if one of them named its epoch
+    lease             the epoch on the board from now on
     started           a program: the ``path`` of its job, its ``epoch``
     reboot            ``by`` as above
 
-Files are reported in the kernel's order, all of an operation's before its end. Who did it: the job
-or transfer whose file it is, and every operation under way that names an epoch, in its command or
-in the path that is sent; where there is none, every operation, with the last epoch that was named
-on its connection. Of a new directory, what is in it when it is first seen counts as
+Files are reported in the kernel's order; all changes of an operation come before its end. Possible
+authors are the job or transfer that owns the file, and every running operation that names an epoch
+in its command or in the path sent. If there are none, every running operation is one, with the last
+epoch named on its connection. The content that a new directory has when first seen counts as
 created.
 """
 
@@ -34,7 +34,7 @@ from labctl.virtual.inotify import Change, FolderWatch
 from labctl.virtual.operation import begun_by
 
 _EPOCH = re.compile(r"--epoch '?(\d+)|/incoming/(\d+)(?:/|$)")
-#: What an agent's command is going to change after the command itself has ended.
+#: Path that an agent's command changes even after the command has ended.
 _CLAIM = re.compile(r"(?:run --dir|receive --file|--target) ('[^']*'|\S+)")
 _MOST_TEXT = 4000
 
@@ -54,9 +54,9 @@ class _Operation:
 
 
 class EffectsLog(Interference):
-    """Logs the operations of all hosts and what changes below the workdir meanwhile.
+    """Logs the operations of all hosts, and the changes below the workdir during them.
 
-    On the board's event loop only. ``inner`` stands between host and board as well.
+    Use it on the board's event loop only. ``inner`` also observes each connection.
     """
 
     def __init__(self, board: str, workdir: Path, file: Path, inner: Interference):
@@ -73,7 +73,7 @@ class EffectsLog(Interference):
         asyncio.get_running_loop().add_reader(self._watch.descriptor, self.look)
 
     def close(self) -> None:
-        """Write the remaining entries, and end. Idempotent."""
+        """Write the remaining entries and stop. Idempotent."""
         if self._file < 0:
             return
         self.look()
@@ -116,7 +116,7 @@ class EffectsLog(Interference):
             self._write("ended", operation=operation)
 
     def look(self) -> None:
-        """Write the changes."""
+        """Log the changes since the last call."""
         if self._file < 0 or self.failure:
             return
         try:
@@ -147,7 +147,7 @@ class EffectsLog(Interference):
 
     def _write(self, what: str, **facts: object) -> None:
         if (entry := {"what": what, **facts}) == self._last:
-            return  # a file that is written piece by piece
+            return  # a file written in pieces
         self._last = entry
         line = {"ns": time.monotonic_ns(), "board": self._board, **entry}
         os.write(self._file, json.dumps(line).encode() + b"\n")
@@ -196,7 +196,7 @@ class _LoggedWire(Wire):
 
 
 def _epoch_in(path: Path) -> int | None:
-    """Return the epoch in a file that was just put there; None if it is gone, or names none."""
+    """Return the epoch in a file just written; None if the file is gone or names no epoch."""
     try:
         epoch = json.loads(path.read_text(encoding="utf-8"))["epoch"]
     except (OSError, ValueError, KeyError, TypeError):

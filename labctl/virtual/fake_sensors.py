@@ -2,13 +2,13 @@
 
 The agent looks below the folder that ``LABCTL_SANDBOX_FAKES`` names (``toolchains/agent/util.h``):
 
-- ``sys/…``: if there is such a folder, thermal zones and frequencies are read there only;
-- ``clock``: seconds to add to the wall clock;
-- ``oom_kills``: to add to what the kernel has counted;
-- ``no_pid_namespaces``: its kernel has none;
-- ``memory_kb``: how much memory it has, all of it free (``labctl.board.facts`` looks there, too).
+- ``sys/…``: if it exists, thermal zones and frequencies are read only there;
+- ``clock``: seconds added to the wall clock;
+- ``oom_kills``: added to the kernel's count;
+- ``no_pid_namespaces``: the kernel has no PID namespaces;
+- ``memory_kb``: memory size, all of it free (``labctl.board.facts`` reads it, too).
 
-Nothing exists until it is set: a board shows only the values that were made up for it.
+Nothing exists until it is set: a board shows only simulated values.
 """
 
 import asyncio
@@ -23,10 +23,10 @@ _FOLDER = Path(".labctl-fakes")
 _CPUS = 4
 _COOL_MILLICELSIUS, _FULL_KHZ = 45_000, 1_992_000
 _STEP_SECONDS = 0.1
-#: A number is written over the one before it, in one call: a reader sees either.
+#: Fixed width: a number is overwritten in one call, so a reader sees either the old or the new one.
 _WIDTH = 16
 
-#: toybox accepts its own format of seconds; a call with a time or a file asks for no clock.
+#: toybox has its own format of seconds. With a time or a file, ``date`` does not show the clock.
 _DATE = """#!/bin/sh
 for word; do case $word in -d*|-s*|-r*|-[!-]*[dsr]) exec {toybox} date "$@";; esac; done
 now=$({toybox} date +%s.%N)
@@ -35,7 +35,7 @@ exec {toybox} date -d "@$((${{now%.*}} + $(cat {clock}))).${{now#*.}}" "$@"
 
 
 class Fakes:
-    """The made-up part of one boot; whatever an earlier one had is gone."""
+    """Simulated values of one boot; values of an earlier boot are removed."""
 
     def __init__(self, directory: Path):
         self.folder = directory / _FOLDER
@@ -54,7 +54,7 @@ class Fakes:
         self._write_sensors()
 
     def show_zone(self, zone: int, reads: str) -> None:
-        """Let a thermal zone read a text, whatever its unit. Raises HostError."""
+        """Let a thermal zone show a text, in any unit. Raises HostError."""
         self.show_sensors()
         kind = self._zone(zone).with_name("type")
         if not kind.exists():
@@ -62,7 +62,7 @@ class Fakes:
         _overwrite(self._zone(zone), reads)
 
     async def throttle(self, celsius: float, khz: int, within: float) -> None:
-        """Go to a temperature and a frequency in equal steps, in ``within`` seconds."""
+        """Change temperature and frequency in equal steps within ``within`` seconds."""
         self.show_sensors()
         steps = max(int(within / _STEP_SECONDS), 1)
         hotter = (celsius * 1000 - self._millicelsius) / steps
@@ -88,15 +88,15 @@ class Fakes:
             date.chmod(0o755)
 
     def show_memory(self, size_bytes: int) -> None:
-        """Show this memory size, all of it free; programs get this host's. Raises HostError."""
+        """Show this memory size, all free; programs still see this host's. Raises HostError."""
         write_atomic(self.folder / "memory_kb", f"{size_bytes // 1024}\n")
 
     def lack_pid_namespaces(self) -> None:
-        """Have a kernel in which a job can reach its supervisor. Raises HostError."""
+        """Imitate a kernel in which a job can reach its supervisor. Raises HostError."""
         write_atomic(self.folder / "no_pid_namespaces", "1\n")
 
     def count_oom_kill(self) -> None:
-        """One more. Raises HostError."""
+        """Count one more OOM kill. Raises HostError."""
         self._oom_kills += 1
         write_atomic(self.folder / "oom_kills", f"{self._oom_kills}\n")
 

@@ -1,4 +1,4 @@
-"""The faults of one board: waiting and active ones, and how often each was injected."""
+"""The faults of one board, waiting and active, and how often each was injected."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -32,10 +32,10 @@ _ANSWER_SECONDS = 10.0
 
 
 class Victim(Protocol):
-    """The board as faults act on it; on its event loop only."""
+    """The board on which faults act; use it on its event loop only."""
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run ``work`` beside; the board waits for it when it stops."""
+        """Run ``work`` in the background; the board waits for it when it stops."""
 
     async def restart(self) -> None:
         """Reboot."""
@@ -44,16 +44,16 @@ class Victim(Protocol):
         """Kill all processes."""
 
     async def oom_kill(self) -> bool:
-        """Kill the process that the kernel would choose; False when there is none."""
+        """Kill the process that the kernel would choose; return False if there is none."""
 
     async def throttle(self, celsius: float, khz: int, within: float) -> None:
-        """Get hot and slow."""
+        """Let the chip get hot and slow."""
 
     def show_sensors(self) -> None:
         """Simulate sensors for the on-board agent."""
 
     def show_zone(self, zone: int, reads: str) -> None:
-        """Let a thermal zone read a text."""
+        """Let a thermal zone show a text."""
 
     def jump_clock(self, seconds: int) -> None:
         """Move the wall clock."""
@@ -63,7 +63,7 @@ class FaultInjector(Interference):
     """Faults of one board. The public methods may be called from any thread."""
 
     def __init__(self, script: FaultScript | None = None, *, seed: int | None = None):
-        """``seed`` goes before the script's own."""
+        """Use ``seed`` instead of the script's seed, if given."""
         script = script or FaultScript(faults=())
         self._seed = script.seed if seed is None else seed
         self._injected: list[Injected] = []
@@ -75,17 +75,17 @@ class FaultInjector(Interference):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._script = script
 
-    # For people and tests
+    # For users and tests
 
     def add(self, fault: Fault) -> Injected:
-        """Inject a fault, at its operations or at once (``on: now``).
+        """Inject a fault, on its operations or at once (``on: now``).
 
-        Raises ConfigError when the board does not run.
+        Raises ConfigError if the board does not run.
         """
         return self._there(lambda: self._add(fault))
 
     def clear(self) -> None:
-        """Remove every waiting fault, and :meth:`thaw`. Effects so far stay."""
+        """Remove every waiting fault, and :meth:`thaw`. Earlier effects stay."""
         self._there(self._clear)
 
     def thaw(self) -> None:
@@ -99,7 +99,7 @@ class FaultInjector(Interference):
     # For the board
 
     def attach(self, board: Victim) -> None:
-        """Attach a board that runs on this event loop; the delays of its script start now."""
+        """Attach a board that runs on this event loop; the delays of the script start now."""
         self._board = board
         self._loop = asyncio.get_running_loop()
         for fault in self._script.faults:
@@ -126,13 +126,13 @@ class FaultInjector(Interference):
         self._wires.discard(wire)
 
     def chosen(self, kind: Kind, text: str) -> list[Injected]:
-        """Return the faults that affect an operation which begins."""
+        """Return the faults that affect an operation that begins."""
         return [injected for injected in self._injected if injected.chooses(kind, text)]
 
     def apply(self, injected: Injected, wire: FaultyWire | None, channel: int) -> None:
         """Apply a fault now, on an operation or without one."""
         board = self._board
-        # Kills count when they are done: one may find nothing to kill.
+        # Kills are counted when done: there may be no process to kill.
         injected.fired += not isinstance(injected.fault, OomKill | KillProcesses)
         match injected.fault:
             case Freeze(lasting=lasting):
@@ -157,10 +157,10 @@ class FaultInjector(Interference):
             case ClockJump(seconds=seconds):
                 board.jump_clock(seconds)
 
-    # Within
+    # Internal
 
     def _there(self, work: Callable[[], T]) -> T:
-        """Do ``work`` on the board's event loop."""
+        """Run ``work`` on the board's event loop."""
         loop = self._loop
         if loop is None or not loop.is_running():
             raise ConfigError("the virtual board is not running: no fault can be injected")
@@ -168,7 +168,7 @@ class FaultInjector(Interference):
             if asyncio.get_running_loop() is loop:
                 return work()
         except RuntimeError:
-            pass  # another thread than the loop's
+            pass  # this thread has another event loop, or none
 
         async def there() -> T:
             return work()

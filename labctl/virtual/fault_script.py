@@ -1,4 +1,4 @@
-"""Faults of a virtual board, as tests and scripts write them.
+"""Faults of a virtual board, as tests and scripts define them.
 
 A script is a YAML file::
 
@@ -7,8 +7,8 @@ A script is a YAML file::
       - {fault: drop, on: send, after_bytes: 100kB}
       - {fault: freeze, on: shell, matching: llama, nth: 2, lasting: 3s}
 
-Each fault waits for the operations that it is meant for; a board decides by ``seed`` alone, so the
-same operations in the same order meet the same faults. An injected fault counts its operations.
+Each fault waits for matching operations. Random choices depend only on ``seed``: the same
+operations in the same order get the same faults. An injected fault counts its operations.
 """
 
 import random
@@ -19,23 +19,23 @@ from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import ConfigDict, Field, TypeAdapter, field_validator, model_validator
 
-from labctl.checked import listed
 from labctl.config.types import Duration, Size
 from labctl.config.yaml.document import StrictModel, load, refuse
+from labctl.suggestions import listed
 
 Kind = Literal[
     "handshake", "shell", "interactive", "send", "receive", "forward", "reverse", "reboot"
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 On = Literal[Kind, "any", "now"]
-#: What a board is asked to do once a host is connected.
+#: Kinds of requests to a board after the handshake.
 WORK: tuple[Kind, ...] = KINDS[1:]
 
 
 class Fault(StrictModel):
     """Common keys of all faults: the operations that it affects."""
 
-    model_config = ConfigDict(use_attribute_docstrings=True)  # their schemas are not documents'
+    model_config = ConfigDict(use_attribute_docstrings=True)  # not in documents' schemas
     possible: ClassVar[tuple[str, ...]] = KINDS
 
     on: On = "any"
@@ -277,7 +277,7 @@ AnyFault = Annotated[
     | ClockJump,
     Field(discriminator="fault"),
 ]
-#: The classes of all faults, by the names that scripts use.
+#: All fault classes by their names in scripts.
 FAULTS: dict[str, type[Fault]] = {
     member.model_fields["fault"].default: member for member in get_args(get_args(AnyFault)[0])
 }
@@ -300,7 +300,7 @@ class OneFault(StrictModel):
 
 
 def load_script(path: Path) -> FaultScript:
-    """Load the script in a file. Raises ConfigError with a line for each problem in it."""
+    """Load a script from a file. Raises ConfigError with one line per problem in it."""
     return load(path, FaultScript)
 
 
@@ -316,15 +316,15 @@ class FaultState:
 
 
 class Injected:
-    """A fault that waits for its operations. ``fired`` counts those that it affected."""
+    """A fault that waits for its operations. ``fired`` counts the operations it affected."""
 
     def __init__(self, number: int, fault: Fault, seed: int):
         self.number = number
         self.fault = fault
         self.matched = 0
         self.fired = 0
-        #: Random choices of this fault, independent of others.
-        self.random = random.Random(f"{seed}:{number}")  # noqa: S311 - to be reproduced
+        #: Random choices of this fault, independent of other faults.
+        self.random = random.Random(f"{seed}:{number}")  # noqa: S311 - must be reproducible
         self._chosen = 0
 
     def chooses(self, kind: Kind, text: str) -> bool:

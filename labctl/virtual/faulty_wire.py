@@ -27,17 +27,17 @@ from labctl.virtual.fault_script import (
 from labctl.virtual.operation import FaultMatch, Operation, begun_by
 from labctl.virtual.storage import FaultyStorage
 
-#: Bytes queued here for a slow link before a writer must wait.
+#: Bytes that may be queued for a slow link before a writer must wait.
 _BACKLOG_BYTES = 1 << 20
-#: Faults that strike before a packet is handled: what it starts finds them there.
+#: Faults injected before a packet is handled, so that the packet's work already sees them.
 _BEFORE = (Drop, Freeze, ThermalZone)
 
 
 class BoardFaults(Protocol):
-    """The faults of the board, as one of its connections sees them."""
+    """The faults of the board, as seen by one of its connections."""
 
     def chosen(self, kind: Kind, text: str) -> list[Injected]:
-        """Return the faults that affect an operation which begins."""
+        """Return the faults that affect an operation that begins."""
 
     def apply(self, injected: Injected, wire: "FaultyWire", channel: int) -> None:
         """Apply a fault now."""
@@ -115,7 +115,7 @@ class FaultyWire(Wire):
             self._operations.pop(channel, None)
 
     def storage(self, channel: int) -> Storage:
-        """Return the files of a transfer, as its faults show them."""
+        """Return the files of a transfer, with its faults."""
         operation = self._operations.get(channel)
         return FaultyStorage(operation) if operation else super().storage(channel)
 
@@ -124,7 +124,7 @@ class FaultyWire(Wire):
         await self._room.wait()
 
     def lost(self) -> None:
-        """Note the end of the connection."""
+        """Note that the connection ended."""
         self._over = True
         self._faults.forget(self)
         self._operations.clear()
@@ -151,15 +151,15 @@ class FaultyWire(Wire):
         self._line.abort()
 
     def hang_up(self, channel: int) -> None:
-        """End a channel's work in good order."""
-        # Not at once: the caller may be the work that has to end.
+        """End the work of a channel normally."""
+        # Not at once: the caller may be the work to be ended.
         asyncio.get_running_loop().call_soon(self._line.finish, channel)
 
     def inject(self, raw: bytes) -> None:
         """Send bytes that are not a packet."""
         self._give(raw)
 
-    # Within
+    # Internal
 
     def _begun(self, channel: int, command: int, data: memoryview) -> Operation | None:
         begun = begun_by(command, data)
@@ -178,7 +178,7 @@ class FaultyWire(Wire):
         return matches
 
     def _cut_by(self, channel: int, matches: list[FaultMatch]) -> bool:
-        """Inject faults. Return True when the connection is cut now."""
+        """Inject faults. Return True if the connection is closed now."""
         for match in matches:
             assert isinstance(match.fault, Timed)
             act: Callable[[], None] = partial(self._faults.apply, match.injected, self, channel)
@@ -189,7 +189,7 @@ class FaultyWire(Wire):
         return self._over
 
     def _pretended(self, operation: Operation, channel: int, command: int) -> bool:
-        """Report the begin of a reboot, and do nothing."""
+        """Report that a reboot begins, but do nothing."""
         lies = operation.all(Lie) if command == Command.UNITY_REBOOT else []
         for match, _ in lies:
             match.apply()

@@ -1,4 +1,4 @@
-"""Changes below a folder, in the kernel's order: inotify(7), by way of the C library."""
+"""Changes below a folder in the kernel's order: inotify(7), through the C library."""
 
 import ctypes
 import os
@@ -28,8 +28,9 @@ _BUFFER_BYTES = 256 << 10
 
 @dataclass(frozen=True)
 class Change:
-    """A change of a path, relative to the folder: created, written, changed (mode, times), moved
-    away, moved here, removed.
+    """A change of a path relative to the folder.
+
+    Kinds: created, written, changed (mode, times), moved away, moved here, removed.
     """
 
     what: str
@@ -37,10 +38,10 @@ class Change:
 
 
 class FolderWatch:
-    """Watches a folder and all below it. ``descriptor`` is readable when something changed."""
+    """Watches a folder and everything below it. ``descriptor`` is readable after a change."""
 
     def __init__(self, folder: Path):
-        """Raise HostError if the kernel refuses."""
+        """Start watching. Raises HostError if the kernel refuses."""
         self._folder = folder
         self._libc = ctypes.CDLL(None, use_errno=True)
         self.descriptor = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -50,7 +51,7 @@ class FolderWatch:
         list(self._watch(""))
 
     def changes(self) -> Iterator[Change]:
-        """Yield what has changed until now. Raises HostError when some of it was lost."""
+        """Yield the changes until now. Raises HostError if some were lost."""
         while True:
             try:
                 data = os.read(self.descriptor, _BUFFER_BYTES)
@@ -81,7 +82,7 @@ class FolderWatch:
             if mask & bit:
                 yield Change(what, path)
         if mask & _IS_DIRECTORY and mask & (_CREATE | _MOVED_TO):
-            # Report files that appeared before the folder was watched.
+            # Report files created before the folder was watched.
             yield from self._watch(f"{path}/")
 
     def _watch(self, path: str) -> Iterator[Change]:
@@ -89,7 +90,7 @@ class FolderWatch:
         mask = _ONLY_DIRECTORIES | sum(_NAMES)
         watch = self._libc.inotify_add_watch(self.descriptor, os.fsencode(folder), mask)
         if watch < 0:
-            if path and ctypes.get_errno() != 28:  # ENOSPC: no watch is left; else it is gone
+            if path and ctypes.get_errno() != 28:  # ENOSPC: too many watches; else it is gone
                 return
             raise self._refused()
         self._paths[watch] = path

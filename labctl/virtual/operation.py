@@ -21,13 +21,13 @@ _BEGINNINGS: dict[int, Kind] = {
     Command.FORWARD_INIT: "reverse",
     Command.UNITY_REBOOT: "reboot",
 }
-#: In FORWARD_CHECK the node stands behind the context's number and 8 empty bytes.
+#: In FORWARD_CHECK the node follows the context's number and 8 empty bytes.
 _NODE_OFFSET = 12
 
 
 @dataclass
 class FaultMatch:
-    """One fault on its way to one operation."""
+    """One fault that may affect one operation."""
 
     injected: Injected
     due: bool = False
@@ -39,7 +39,7 @@ class FaultMatch:
         return self.injected.fault
 
     def apply(self) -> None:
-        """Count the operation once, when the fault has had its effect."""
+        """Count the operation once, when the fault has affected it."""
         if not self.applied:
             self.applied = True
             self.injected.fired += 1
@@ -47,7 +47,7 @@ class FaultMatch:
 
 @dataclass
 class Operation:
-    """One operation under way: ``moved`` bytes of its packets, ``printed`` bytes of its output."""
+    """One running operation: ``moved`` bytes of its packets, ``printed`` bytes of its output."""
 
     kind: Kind
     text: str
@@ -62,7 +62,7 @@ class Operation:
         self.packets[direction] += 1
 
     def active(self, kind: type[F]) -> list[tuple[FaultMatch, F]]:
-        """Return the faults of a class whose bytes have passed."""
+        """Return the faults of a class that are due: ``after_bytes`` have passed."""
         return [
             (match, match.fault)
             for match in self.matches
@@ -75,7 +75,7 @@ class Operation:
 
 
 def begun_by(command: int, data: memoryview) -> tuple[Kind, str] | None:
-    """Return the kind and text of the operation that a packet begins. Raises ProtocolError."""
+    """Return the kind and text of the operation a packet begins. Raises ProtocolError."""
     kind = _BEGINNINGS.get(command)
     if kind is None or kind == "handshake":
         return None if kind is None else (kind, "")

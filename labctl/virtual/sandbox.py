@@ -1,7 +1,7 @@
-"""The userland of a virtual board: a shell and applets as a board has them, and a clean end.
+"""The userland of a virtual board: shell and applets like a board's, and a clean end.
 
-Every process of one boot carries the same ``LABCTL_SANDBOX`` in its environment. That is the
-board's boot id, and the mark by which its processes are found when the board loses its power.
+Every process of one boot has the same ``LABCTL_SANDBOX`` in its environment. It is the board's boot
+id, and it identifies the processes to kill when the board loses power.
 """
 
 import functools
@@ -25,18 +25,18 @@ from labctl.retry import wait_until
 from labctl.virtual.fake_sensors import Fakes
 from labctl.virtual.marks import EMULATOR, FAKES, MARK
 
-#: Where labctl works on a board, below the board's directory here.
+#: labctl's working folder on a board, relative to the board's directory on this host.
 WORKDIR = Path("data/local/tmp/labctl")
 
 _BIN = Path("system/bin")
 _MARK_FILE = Path(".labctl-boot-id")
-#: The oom_score_adj of a process that the kernel spares.
+#: oom_score_adj of a process that the kernel never kills.
 _NEVER_KILLED = "-1000"
 _KILL_SECONDS = 10.0
 _CLEAN_LOOKS = 3
-#: A process has no environment in the middle of an exec, which is over sooner than this.
+#: During an exec a process has no environment; an exec takes less than this time (s).
 _EXEC_SECONDS = 1.0
-#: OpenHarmony's, with its texts (``services/param/cmd``); the daemon looks at the same files.
+#: OpenHarmony's ``param``, with its texts (``services/param/cmd``); the daemon uses the same files.
 _PARAM = """#!/bin/sh
 cd {folder} || exit
 case $1/$2 in
@@ -58,14 +58,14 @@ _FALLBACK_NOTE = (
 
 @dataclass(frozen=True)
 class Sandbox:
-    """Processes of one boot of a virtual board. ``note`` says what differs from a real board."""
+    """Processes of one boot of a virtual board. ``note`` names differences from a real board."""
 
     boot_id: str
     shell: tuple[str, ...]
     environment: dict[str, str]
     note: str | None
     fakes: Fakes
-    #: The board's own programs; `param` and `hdcd` alone when this host's stand in.
+    #: The board's programs; only `param` and `hdcd` if programs of this host replace the others.
     programs: Path
 
 
@@ -76,11 +76,11 @@ def boot(
     preload: Path | None = None,
     version: Version = "3.2.0c",
 ) -> Sandbox:
-    """Prepare ``directory`` and start a boot; what an earlier one left running is killed first.
+    """Prepare ``directory`` and start a boot; first kill what is left of an earlier boot.
 
-    ``version`` is the release that its hdcd reports.
-    ``emulator``: words put before ARM64 programs; ``preload``: the shared object that does so for
-    programs started by the shell. Raises ConfigError, HostError.
+    ``version`` is the release that its hdcd reports. ``emulator``: words put before ARM64 programs;
+    ``preload``: the shared object that does so for programs started by the shell. Raises
+    ConfigError, HostError.
     """
     for word in emulator:
         if not word or any(character.isspace() for character in word):
@@ -116,7 +116,7 @@ def boot(
 
 
 def _require_own_bin(directory: Path) -> None:
-    """Refuse a programs' folder of another user: it is made again at each boot."""
+    """Refuse a programs' folder that virtual boards did not make: each boot replaces it."""
     folder = directory / _BIN
     own = (directory / _MARK_FILE).exists() and folder.resolve() == directory.resolve() / _BIN
     if folder.exists() and not own:
@@ -131,7 +131,7 @@ def _end_earlier_boot(directory: Path) -> None:
         words = (directory / _MARK_FILE).read_bytes().decode(errors="replace").split()
     except FileNotFoundError:
         return
-    # In a copy of a board's folder the mark still names the boot of the original, which may run.
+    # A copy of a board's folder still has the boot id of the original, which may be running.
     if words and words[1:] in ([], [_identity(directory)]):
         kill_boot(words[0])
 
@@ -142,9 +142,9 @@ def _identity(directory: Path) -> str:
 
 
 def kill_boot(boot_id: str) -> None:
-    """Kill every process of a boot, as a power cut would. Raises HostError when one survives.
+    """Kill every process of a boot, like a power cut. Raises HostError if one survives.
 
-    A process is known by its environment, and one of a job by its limit of file locks.
+    A process is identified by its environment, or (in a job) by its limit of file locks.
     """
     if not boot_id:
         return
@@ -165,17 +165,15 @@ def kill_boot(boot_id: str) -> None:
 
 
 def most_wasteful(boot_id: str) -> int | None:
-    """Return the process of a boot that the kernel would kill, out of memory; None if there is
-    none.
-    """
+    """Return the process of a boot that the kernel would kill when out of memory; None if none."""
     worst = max(_marked(boot_id), key=_badness, default=None)
     return None if worst is None or _badness(worst) < (0, 0) else worst
 
 
 def kill_process(pid: int, boot_id: str, before: Callable[[], None] | None = None) -> bool:
-    """Kill one process of a boot; False when it is gone, else ``before`` was called first.
+    """Kill one process of a boot; return False if it is gone. ``before`` is called first.
 
-    Surely that process: the handle is opened before the mark is read again.
+    A reused PID is safe: the handle is opened before the mark is read again.
     """
     try:
         handle = os.pidfd_open(pid)
@@ -194,9 +192,9 @@ def kill_process(pid: int, boot_id: str, before: Callable[[], None] | None = Non
 
 
 def _badness(pid: int) -> tuple[int, int]:
-    """Return the kernel's score of a process, and its pages to order equal scores.
+    """Return the kernel's OOM score of a process, and its pages to order equal scores.
 
-    Below 0 for one that it would not kill, or that has just ended.
+    The score is below 0 if the kernel would not kill the process, or if it has just ended.
     """
     entry = Path("/proc") / str(pid)
     try:
@@ -209,7 +207,7 @@ def _badness(pid: int) -> tuple[int, int]:
 
 
 def _userland(folder: Path) -> tuple[tuple[str, ...], str, str | None]:
-    """Return the shell's argv, PATH, and a note if a board has other programs."""
+    """Return the shell's argv, PATH, and a note if the programs differ from a board's."""
     mksh, toybox = shutil.which("mksh"), shutil.which("toybox")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -225,7 +223,7 @@ def _userland(folder: Path) -> tuple[tuple[str, ...], str, str | None]:
 
 
 def _start_parameters(directory: Path, version: str) -> None:
-    """Forget the parameters that do not outlive a boot; give the board ``param`` and ``hdcd``."""
+    """Remove parameters that do not survive a boot; give the board ``param`` and ``hdcd``."""
     folder = directory / PARAMETERS
     folder.mkdir(exist_ok=True)
     for parameter in folder.iterdir():
@@ -258,7 +256,7 @@ def _is_of(entry: Path, boot_id: str) -> bool:
 
 
 def _limit(boot_id: str) -> int:
-    """Return the limit that the agent gives to jobs of a boot: survivors.c there says why."""
+    """Return the file lock limit that the agent gives to jobs of a boot; survivors.c says why."""
     number = 0xCBF29CE484222325  # FNV-1a
     for byte in boot_id.encode():
         number = (number ^ byte) * 0x100000001B3 % (1 << 64)
@@ -266,9 +264,9 @@ def _limit(boot_id: str) -> int:
 
 
 def _environment(entry: Path) -> list[bytes]:
-    """Return a process's variables; none if it is gone, another user's, or a zombie.
+    """Return a process's variables; empty if it is gone, another user's, or a zombie.
 
-    Wait while it is in the middle of an exec: it will have the variables then that it had before.
+    Waits while the process is in an exec: afterwards it has its variables again.
     """
     content = b""
 
@@ -285,10 +283,10 @@ def _environment(entry: Path) -> list[bytes]:
 
 
 def _has_no_variables(entry: Path) -> bool:
-    """Return True for a thread of the kernel, and for a process that was started without variables.
+    """Return True for a kernel thread, and for a process started without variables.
 
-    Of a process in the middle of an exec the addresses of its environment are 0; when they differ
-    the exec has ended since. Fields 50 and 51 of /proc/PID/stat: proc_pid_stat(5).
+    During an exec the addresses of the environment are 0. If they differ, the exec has ended.
+    Source: fields 50 and 51 of /proc/PID/stat, proc_pid_stat(5).
     """
     if not os.access(entry / "exe", os.R_OK):
         return True

@@ -10,13 +10,13 @@ from labctl.virtual.operation import Operation
 
 
 class FaultyStorage(Storage):
-    """The storage of one transfer."""
+    """The storage of one transfer, with its faults."""
 
     def __init__(self, operation: Operation):
         self._operation = operation
 
     def open(self, path: str, flags: int, mode: int = 0) -> int:
-        """Open the file; it may be refused or replaced."""
+        """Open the file; a fault may refuse it or replace it."""
         writing = bool(flags & (os.O_WRONLY | os.O_RDWR))
         for match, _ in self._operation.all(PermissionDenied):
             match.apply()
@@ -26,11 +26,11 @@ class FaultyStorage(Storage):
             raise OSError(errno.EROFS, os.strerror(errno.EROFS))
         for match, _ in self._operation.all(Lie) if writing else ():
             match.apply()
-            return os.memfd_create("lie")  # a file that nobody will ever see
+            return os.memfd_create("lie")  # an unnamed file that is lost
         return super().open(path, flags, mode)
 
     def size(self, descriptor: int) -> int:
-        """Less than it is when the rest gets lost."""
+        """Return the file's size; smaller if a fault drops the rest."""
         size = super().size(descriptor)
         for match, fault in self._operation.all(Truncate):
             if size > fault.after_bytes:
@@ -39,14 +39,14 @@ class FaultyStorage(Storage):
         return size
 
     def read(self, descriptor: int, count: int, offset: int) -> bytes:
-        """Read bytes, with one bit changed or fewer bytes."""
+        """Read bytes; a fault may change one bit or return fewer bytes."""
         for _, fault in self._operation.all(Truncate):
             if super().size(descriptor) > fault.after_bytes:
                 count = min(count, max(fault.after_bytes - offset, 0))
         return self._corrupted(super().read(descriptor, count, offset), offset)
 
     def write(self, descriptor: int, data: Buffer, offset: int) -> int:
-        """Write, some of it, something else, or nothing."""
+        """Write all bytes; a fault may write only a part, changed bytes, or nothing."""
         size = kept = len(data)
         for match, full in self._operation.all(NoSpace):
             room = full.after_bytes - offset

@@ -1,4 +1,4 @@
-"""The application: guard, pages, interface, and what errors look like."""
+"""The application: guard, pages, interface, and error pages."""
 
 import json
 from collections.abc import AsyncIterator
@@ -16,7 +16,7 @@ from labctl.web import api, changes, metrics, pages, run_pages, trends
 from labctl.web.dashboard import Dashboard, Listening, SignInNeeded, dashboard_of, page
 from labctl.web.request_checks import Guard, Limits, Refused
 
-#: When (s) a client may ask again whose request the database did not answer.
+#: Time (s) after which a client may repeat a request that the database did not answer.
 _AGAIN_SECONDS = 5
 _DESCRIPTION = """Boards, queue, runs and audit log of a lab. Changes need the header
 `Authorization: Bearer TOKEN`; `labctl serve token add NAME` makes a token."""
@@ -37,11 +37,11 @@ def make_app(lab: LabFile, listening: Listening, limits: Limits | None = None) -
         title=f"labctl: {lab.name}",
         version="1",
         description=_DESCRIPTION,
-        docs_url=None,  # its page would load scripts from a server elsewhere
+        docs_url=None,  # its page would load scripts from another server
         redoc_url=None,
         openapi_url="/api/v1/openapi.json",
         lifespan=living,
-        redirect_slashes=False,  # it would lead to the address that a Host header names
+        redirect_slashes=False,  # it would redirect to the address in a Host header
     )
     app.state.dashboard = dashboard
     for part in (pages, run_pages, trends, changes, api, metrics):
@@ -97,7 +97,7 @@ def _not_valid(_request: Request, error: Exception) -> Response:
     """Report the errors of a request without its content, which may be invalid Unicode."""
     assert isinstance(error, RequestValidationError)
     detail = [{key: one[key] for key in ("loc", "msg", "type")} for one in error.errors()]
-    text = json.dumps({"detail": detail})  # with escapes: a key may be no valid Unicode either
+    text = json.dumps({"detail": detail})  # with escapes: a key may be invalid Unicode, too
     return Response(text, status_code=422, media_type="application/json")
 
 

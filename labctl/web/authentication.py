@@ -13,7 +13,7 @@ from labctl.state.tokens import AccessTokens, digest
 
 SESSION_SECONDS = 12 * 3600.0
 _MOST_SESSIONS = 1000
-#: Number of wrong tokens answered per minute; a right one is always accepted, so that nobody can
+#: Number of wrong tokens answered per minute; a right token is always accepted, so that nobody can
 #: lock others out by guessing.
 _WRONG_A_MINUTE = 10
 _MOST_HEADER = 500
@@ -44,11 +44,11 @@ class Access:
     """Identifies the user of a request.
 
     Args:
-        tokens: the lab's.
+        tokens: tokens of the lab.
         web: settings of devices.yaml.
-        proxy_secret: of the proxy, if it has one.
-        is_socket: True where requests come over a Unix socket, which only the proxy may open.
-        reading_open: True where everybody who reaches the server may read.
+        proxy_secret: secret of the proxy, if it has one.
+        is_socket: True if requests come over a Unix socket, which only the proxy may open.
+        reading_open: True if everybody who reaches the server may read.
     """
 
     def __init__(

@@ -55,7 +55,7 @@ def _release(request: Request, name: str, form: dict[str, str]) -> Response:
 
 @router.post("/queue/{job}/{action}")
 async def change_job(request: Request, job: str, action: str) -> Response:
-    """Cancel a job, or put it first."""
+    """Cancel a job, or move it to the front."""
     form = await form_of(request)
     return await asyncio.to_thread(_change_job, request, job, action, form.get("reason", ""))
 

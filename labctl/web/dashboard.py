@@ -22,7 +22,7 @@ from labctl.web.render import Renderer, language_of
 from labctl.web.request_checks import Limits, Refused
 from labctl.web.watcher import Watcher
 
-#: Reports made at a time; each may use a processor for seconds.
+#: Maximum reports made in parallel; each may use a processor for seconds.
 _REPORTS_AT_ONCE = 2
 _MOST_FIELDS = 20
 
@@ -79,7 +79,7 @@ class Dashboard:
 
     @property
     def names(self) -> frozenset[str]:
-        """Host names by which it may be reached."""
+        """Host names under which the dashboard may be reached."""
         own = {"localhost", "127.0.0.1", "::1"} if self.listening.is_loopback else set()
         if not self.listening.is_any:
             own.add(self.listening.host.lower())
@@ -115,7 +115,7 @@ def may_read(request: Request) -> None:
 class UserRoute(APIRoute):
     """A route for readers, or for changes by users of the role run.
 
-    Who asks is checked before the request is parsed: a stranger learns nothing about its form.
+    The user is checked before the request is parsed: strangers learn nothing about its form.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -131,7 +131,7 @@ class UserRoute(APIRoute):
 
 
 async def still_reads(request: Request) -> bool:
-    """Check again if the reader of a stream has access; no access if that is unknown."""
+    """Check again if the reader of a stream has access; return False if unknown."""
     if hasattr(request.state, "user"):
         del request.state.user
     try:

@@ -1,4 +1,4 @@
-"""The lab as the dashboard shows it, gathered from its state, its index and its run directories."""
+"""The lab's view for the dashboard, from its state, its index and its run directories."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ from labctl.web.run_filter import PAGE_RUNS
 
 @dataclass(frozen=True)
 class BoardView:
-    """One board now, as the lab's state and its last contact tell it."""
+    """One board now, by the lab's state and the board's last contact."""
 
     name: str
     target: str
@@ -37,7 +37,7 @@ class BoardView:
 
     @property
     def hold(self) -> Reservation | None:
-        """The hold or reservation that is in force."""
+        """The present hold or reservation."""
         now = time.time()
         return next((one for one in self.kept if one.is_between(now, now + 1)), None)
 
@@ -99,11 +99,11 @@ class LabView:
         ]
 
     def board(self, name: str) -> BoardView | None:
-        """Return one board; None if there is none of that name."""
+        """Return one board; None for an unknown name."""
         return next((one for one in self.boards() if one.name == name), None)
 
     def runs(self, wanted: Filter, page: int = 1) -> tuple[list[IndexedRun], int]:
-        """Return a page of runs, newest first, and the number of all. Raises HostError."""
+        """Return a page of runs, newest first, and the number of all runs. Raises HostError."""
         skip = (page - 1) * PAGE_RUNS
         found = self.repository.answer(
             lambda index: (index.runs(wanted, limit=PAGE_RUNS, skip=skip), index.count(wanted))
@@ -111,7 +111,7 @@ class LabView:
         return found or ([], 0)
 
     def run(self, name: str) -> tuple[IndexedRun | None, RunDirectory | None]:
-        """Return a run of the index, and its directory if that is on this host.
+        """Return a run of the index, and its directory if it is on this host.
 
         Only the id of a run is used to find a file.
         """

@@ -40,7 +40,7 @@ class LiveRun:
     total: float | None = None
     unit: str = ""
     per_second: float | None = None
-    #: Of the trial or step, in s.
+    #: Remaining time of the trial or step, in s.
     remaining_s: float | None = None
     run_remaining_s: float | None = None
     temperature_mc: int | None = None
@@ -58,7 +58,7 @@ def after(live: LiveRun, event: AnyEvent) -> LiveRun:
     """Return the activity of a run after an event."""
     new: dict[str, Any] = {}
     match event:
-        case Contact():  # of another controller or board: earlier facts no longer hold
+        case Contact():  # another controller or board: earlier facts are no longer valid
             return LiveRun(live.run, event.recipe, event.board)
         case Evaluation():
             new = {"recipe": event.recipe, "total": event.planned, "done": event.done}
@@ -117,7 +117,7 @@ class LiveRuns:
     _known: dict[str, LiveRun] = field(default_factory=dict)
 
     def look(self, runs: Path, unfinished: Sequence[str]) -> list[LiveRun]:
-        """Read what came since the last look; ``unfinished`` are ids that may be in progress."""
+        """Read new events since the last look; ``unfinished``: ids of possibly active runs."""
         found = []
         for run in unfinished:
             directory = RunDirectory(runs / run)
@@ -129,7 +129,7 @@ class LiveRuns:
                 for event in reader.read():
                     live = after(live, event)
             except (NewerRecord, OSError):
-                continue  # of a newer labctl, or gone meanwhile: nothing can be shown
+                continue  # run of a newer labctl, or removed: nothing can be shown
             self._known[run] = live
             found.append(live)
         alive = {one.run for one in found}

@@ -1,15 +1,19 @@
 """``/metrics`` in Prometheus' text format, version 0.0.4.
 
-Labels are bounded: boards of devices.yaml, and fixed words. No name of a person, run or recipe is
-one: each would be a series for ever.
+Labels are bounded: boards of devices.yaml, and fixed words. Names of people, runs or recipes are
+not labels: each would create a permanent series.
 """
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
+from prometheus_client import generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
 from labctl.board.status import BOARD_USES
 from labctl.errors import printable
@@ -24,15 +28,23 @@ _Sample = tuple[dict[str, str], float]
 @router.get("/metrics")
 def metrics(request: Request) -> Response:
     """Return all metrics."""
-    return Response("".join(_lines(dashboard_of(request))), media_type=_TYPE)
+    return Response(generate_latest(_Metrics(dashboard_of(request))), media_type=_TYPE)
 
 
-def _lines(dashboard: Dashboard) -> Iterator[str]:
-    for name, kind, words, samples in _families(dashboard):
-        yield f"# HELP {name} {words}\n# TYPE {name} {kind}\n"
-        for labels, value in samples:
-            inner = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
-            yield f"{name}{{{inner}}} {value!r}\n" if inner else f"{name} {value!r}\n"
+@dataclass(frozen=True)
+class _Metrics(Collector):
+    """The metrics of a dashboard at the time of a request."""
+
+    dashboard: Dashboard
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield each metric with its values."""
+        for name, kind, words, samples in _families(self.dashboard):
+            metric = Metric(name.removesuffix("_total"), words, kind)
+            for labels, value in samples:
+                shown = {key: printable(text) for key, text in labels.items()}
+                metric.add_sample(name, shown, value)
+            yield metric
 
 
 def _families(dashboard: Dashboard) -> Iterator[tuple[str, str, str, Sequence[_Sample]]]:
@@ -91,7 +103,3 @@ def _families(dashboard: Dashboard) -> Iterator[tuple[str, str, str, Sequence[_S
         "labctl_web_live_pages", "gauge", "Open pages that are kept up to date.",
         [({}, float(dashboard.watcher.clients))],
     )  # fmt: skip
-
-
-def _escaped(text: str) -> str:
-    return printable(text).replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -8,12 +8,14 @@ from fastapi.responses import Response
 
 from labctl.board.status import BOARD_USES
 from labctl.errors import ConfigError
+from labctl.figures.accuracy import ACCURACY
+from labctl.figures.trials import TOKEN
 from labctl.index.filters import KINDS, STATES, VERDICTS
 from labctl.index.index import IndexedRun
 from labctl.web.dashboard import UserRoute, dashboard_of, page, still_reads, user_of
 from labctl.web.render import FILES, file_of
 from labctl.web.run_filter import filter_words, page_number, pages
-from labctl.web.run_pages import accuracy_words, run_facts, spread
+from labctl.web.run_pages import run_facts
 from labctl.web.watcher import EventStream
 
 router = APIRouter(include_in_schema=False, route_class=UserRoute)
@@ -62,14 +64,14 @@ def board(request: Request, name: str) -> Response:
 
 @router.get("/queue")
 def queue(request: Request) -> Response:
-    """Show the queue, and the jobs that ended last."""
+    """Show the queue, and the last ended jobs."""
     jobs = dashboard_of(request).view.state.jobs.list(ended=_ENDED_JOBS)
     return page(request, "queue", topics="queue", jobs=jobs)
 
 
 @router.get("/runs")
 def runs(request: Request) -> Response:
-    """Show the runs that meet the filters of the query."""
+    """Show the runs that match the filters of the query."""
     query = list(request.query_params.multi_items())
     problem, count, number = None, 0, 1
     found: list[IndexedRun] = []
@@ -92,7 +94,7 @@ def runs(request: Request) -> Response:
         last=pages(count),
         asked=dict(query),
         choices={"state": STATES, "verdict": VERDICTS, "kind": KINDS},
-        spread=spread,
+        token=TOKEN,
     )
 
 
@@ -129,7 +131,7 @@ def accuracy(request: Request) -> Response:
         runs=found,
         number=number,
         last=pages(count),
-        accuracy_words=accuracy_words,
+        accuracy=ACCURACY,
     )
 
 

@@ -1,4 +1,4 @@
-"""Pages from templates: two languages, and no text of a board, a person or a file as markup."""
+"""Pages from templates in two languages; texts of boards, people and files are never markup."""
 
 import re
 from collections.abc import Mapping
@@ -13,10 +13,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from labctl.errors import printable
-from labctl.report.figures.words import Language as Code
-from labctl.report.page.language import Language
+from labctl.report.page.language import Code, Language
 from labctl.units import duration, size
-from labctl.web.chinese import CHINESE
 
 PACKAGE = "labctl.web"
 #: Files for browsers, and their types.
@@ -24,14 +22,14 @@ FILES = {
     "dashboard.css": "text/css",
     "dashboard.js": "text/javascript",
     "icon.svg": "image/svg+xml",
-    "report.css": "text/css",  # the looks of reports: both are one product
+    "report.css": "text/css",  # the style of reports: both are one product
 }
 _CODES: tuple[Code, ...] = ("en", "zh")
 _LANGUAGE = re.compile(r"\s*([a-zA-Z]{1,8})(?:-[a-zA-Z0-9-]{1,30})?\s*(?:;.*)?")
 
 
 def language_of(asked: str | None, cookies: Mapping[str, str], headers: Mapping[str, str]) -> Code:
-    """Return the language of a reader: asked for, kept, or the first that the browser names."""
+    """Return the language of a reader: requested, saved, or the browser's first language."""
     for code in _CODES:
         if asked == code:
             return code
@@ -74,7 +72,7 @@ class Renderer:
             "segment": lambda text: quote(text, safe=""),
         }
         self._environment.globals |= {"version": version("labctl"), "with_query": with_query}
-        self._languages = {code: Language(code, CHINESE) for code in _CODES}
+        self._languages = {code: Language(code) for code in _CODES}
 
     def page(self, template: str, code: Code, **values: Any) -> str:
         """Return a page in a language."""
@@ -105,7 +103,7 @@ def _plain(value: Any) -> Any:
 
 
 def _moment(seconds: float | None) -> Markup:
-    """Return a moment as an element, in UTC; its title has the seconds."""
+    """Return a time as an element, in UTC; its title has the seconds."""
     if seconds is None:
         return Markup("–")
     when = datetime.fromtimestamp(seconds, UTC)

@@ -1,7 +1,7 @@
-"""Refuses requests that no honest browser or program sends, before reading them.
+"""Refuse requests that honest browsers and programs never send, before reading them.
 
-DNS rebinding gives a wrong Host. A form of another site gives a wrong Origin (RFC 6454), also from
-another port of this host, to which browsers send the same cookies.
+DNS rebinding gives a wrong Host. A form of another site gives a wrong Origin (RFC 6454). So does a
+page on another port of this host, to which browsers send the same cookies.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 MOST_BODY_BYTES = 64 * 1024
-#: Bytes of a refused body that are read before its connection ends.
+#: Maximum bytes of a refused body to read before its connection ends.
 _MOST_DRAINED_BYTES = 4 << 20
 _METHODS = ("GET", "HEAD", "POST", "DELETE")
 _LONGEST_TARGET = 4096
@@ -46,17 +46,18 @@ _HEADERS = {
 class Limits:
     """Limits on the use of a server by clients. Times are in s."""
 
-    #: Connections at a time; a further one is answered with 503.
+    #: Maximum connections at a time; a further connection is answered with 503.
     connections: int = 200
-    #: Requests at a time of one address, beside the proxies that devices.yaml names.
+    #: Maximum requests at a time of one address, except the proxies in devices.yaml.
     requests_of_address: int = 100
-    #: Connections of one address that wait without a request for more than a second.
+    #: Maximum connections of one address that wait without a request for more than a second.
     waiting_of_address: int = 20
-    #: From the start of a connection, or of its next request, to the end of the request's head.
+    #: Time from the start of a connection, or of its next request, to the end of the request's
+    #: head.
     head_seconds: float = 5.0
-    #: From the first to the last byte of a body.
+    #: Time from the first to the last byte of a body.
     body_seconds: float = 15.0
-    #: Streams of events at a time.
+    #: Maximum streams of events at a time.
     streams: int = 64
     #: Interval at which a stream checks its reader's access, and a silent one sends a comment:
     #: proxies end a connection that is silent for a minute.
@@ -72,12 +73,12 @@ class Refused(Exception):
 
 
 class Guard:
-    """An ASGI application around another.
+    """An ASGI application around another application.
 
     Args:
         app: the application.
         names: host names of the server.
-        limits: for its clients.
+        limits: limits for its clients.
         proxies: addresses that many people share.
     """
 
@@ -92,7 +93,7 @@ class Guard:
         self._names = names
         self._proxies = proxies
         self._active: Counter[str] = Counter()
-        #: Connections without a request by address, the oldest first.
+        #: Connections without a request by address, oldest first.
         self.idle: dict[str, dict[asyncio.Transport, None]] = {}
         self.limits = limits
         #: (method, status) -> number of answers; methods and statuses are few.
@@ -121,7 +122,7 @@ class Guard:
                     headers.append((b"connection", b"close"))
                 message = {**message, "headers": headers}
             elif body.is_open and not message.get("more_body", False):
-                # A connection that is closed with unread bytes is reset: the answer would be lost.
+                # Closing a connection with unread bytes resets it: the answer would be lost.
                 await send({**message, "more_body": True})
                 await body.drain()
                 message = {"type": "http.response.body", "body": b""}
@@ -211,12 +212,12 @@ class _Body:
         self._seconds = seconds
         self._read = 0
         self._until: float | None = None
-        #: A client that waits for "100 Continue" sends nothing before that.
+        #: A client that waits for "100 Continue" sends nothing before it.
         is_there = self._length != b"0" or b"transfer-encoding" in headers
         self.is_open = is_there and b"expect" not in headers
 
     def check(self) -> None:
-        """Raise Refused for a body that announces to be too long."""
+        """Raise Refused for a body whose announced length is too long."""
         if not self._length.isdigit() or int(self._length[:12]) > MOST_BODY_BYTES:
             raise Refused(413, f"a body has at most {MOST_BODY_BYTES} bytes")
 
@@ -230,7 +231,7 @@ class _Body:
         return message
 
     async def drain(self) -> None:
-        """Read the rest of the body and forget it, within bounds of bytes and time."""
+        """Read and discard the rest of the body, within limits of bytes and time."""
         with suppress(TimeoutError):
             while self.is_open and self._read <= _MOST_DRAINED_BYTES:
                 await self._next()
@@ -249,7 +250,7 @@ class _Body:
 
 
 async def _answer_head(app: App, scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer HEAD as GET without the body, also where that never ends (RFC 9110, 9.3.2)."""
+    """Answer HEAD as GET without the body, also if the body never ends (RFC 9110, 9.3.2)."""
     answered = asyncio.Event()
 
     async def sending(message: Message) -> None:

@@ -1,4 +1,4 @@
-"""The filters and pages of lists of runs, as a query has them: the names of `labctl runs`."""
+"""The filters and pages of lists of runs in a query, with the names of `labctl runs`."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -1,4 +1,4 @@
-"""One run: its facts, its report in a frame of its own, its log as it grows."""
+"""One run: its facts, its report in a separate frame, its growing log."""
 
 import asyncio
 import json
@@ -12,12 +12,13 @@ from fastapi.responses import HTMLResponse, Response
 
 from labctl.errors import LabctlError, printable_line
 from labctl.index.index import IndexedRun
+from labctl.index.rows import LISTED
 from labctl.records.base import NewerRecord
-from labctl.report.figures.words import Language as Code
+from labctl.report.page.language import Code
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.event_log import EVENTS, EventReader
 from labctl.runs.record.index_refresh import stamp_of
-from labctl.units import duration, size
+from labctl.units import size
 from labctl.web.dashboard import UserRoute, dashboard_of, page, still_reads
 from labctl.web.live_runs import event_line
 from labctl.web.render import language_of
@@ -74,7 +75,7 @@ def log(request: Request, name: str) -> Response:
 
 @router.get("/runs/{name}/log/stream")
 async def stream(request: Request, name: str, skip: int = 0) -> Response:
-    """Send the lines of a log as they come, after the first ``skip`` ones."""
+    """Send the lines of a log as they come, after the first ``skip`` lines."""
     directory = await asyncio.to_thread(_directory, request, name)
     watcher = dashboard_of(request).watcher
     return EventStream(watcher, _streamed(request, directory, max(0, skip)))
@@ -97,9 +98,7 @@ def run_facts(one: IndexedRun | None) -> list[tuple[str, str]]:
         "Started (UTC)": run.started[:19].replace("T", " "),
         "Ended (UTC)": (run.finished or "")[:19].replace("T", " "),
         "Good trials": tried,
-        "Time of a token": spread(run.token_low_ns, run.token_high_ns),
-        "TTFT": spread(run.ttft_low_ns, run.ttft_high_ns),
-        "Right answers": accuracy_words(one),
+        **{figure.title: figure.spread(run.figures) for figure in LISTED},
         "Models": ", ".join(model.name or model.key for model in one.models),
         "Program": " ".join(filter(None, (run.product, run.version))),
         "Commit": run.build_commit or "",
@@ -111,23 +110,6 @@ def run_facts(one: IndexedRun | None) -> list[tuple[str, str]]:
     return [(name, text) for name, text in facts.items() if text]
 
 
-def spread(low: int | None, high: int | None) -> str:
-    """Return a time, or two of them."""
-    if low is None or high is None:
-        return ""
-    first, last = duration(low), duration(high)
-    return first if first == last else f"{first} – {last}"
-
-
-def accuracy_words(one: IndexedRun) -> str:
-    """Return the shares of right answers of an evaluation."""
-    low, high = one.run.accuracy_low, one.run.accuracy_high
-    if low is None or high is None:
-        return ""
-    first, last = f"{100 * low:.1f} %", f"{100 * high:.1f} %"
-    return first if first == last else f"{first} – {last}"
-
-
 def _directory(request: Request, name: str) -> RunDirectory:
     _, directory = dashboard_of(request).view.run(name)
     if directory is None:
@@ -137,7 +119,7 @@ def _directory(request: Request, name: str) -> RunDirectory:
 
 @lru_cache(maxsize=_KEPT_REPORTS)
 def _report(path: Path, _stamp: str, code: Code) -> str:
-    """Return a report; it is kept until the run changes. Raises LabctlError."""
+    """Return a report, cached until the run changes. Raises LabctlError."""
     from labctl.report.page.files import make_report
     from labctl.report.page.html import html
     from labctl.report.page.language import Language

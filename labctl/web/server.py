@@ -24,18 +24,18 @@ _IDLE_SECONDS = 20
 _STOP_SECONDS = 3
 #: Time within which many connections of one address may send their requests.
 _BURST_SECONDS = 1.0
-#: Free connections below which waiting ones end at once.
+#: Number of free connections below which waiting connections end at once.
 _ROOM = 8
-#: A request waits so long (s) for a database that is away; it has one of few threads.
+#: Maximum wait (s) of a request for a database that is away: there are few threads.
 _DATABASE_SECONDS = 10.0
 
 
 class BoundedHttp(H11Protocol):
-    """HTTP/1.1 with a time limit for heads: uvicorn alone waits for ever for the first one.
+    """HTTP/1.1 with a time limit for heads: uvicorn alone waits forever for the first head.
 
-    Of one address few connections may wait without a request, but for a burst that sends its
-    requests at once. Where connections become few, the oldest waiting one of the address with most
-    of them ends.
+    Few connections of one address may wait without a request, except a burst that sends its
+    requests at once. If few connections are free, the oldest waiting connection ends, of the
+    address with the most waiting connections.
     """
 
     _head_timer: asyncio.TimerHandle | None = None
@@ -76,7 +76,7 @@ class BoundedHttp(H11Protocol):
         return guard
 
     def _is_idle(self) -> None:
-        """Count the connection as one without a request."""
+        """Count the connection as waiting without a request."""
         if not self._address:
             return
         limits, idle = self._guard.limits, self._guard.idle
@@ -92,7 +92,7 @@ class BoundedHttp(H11Protocol):
                 oldest.abort()
 
     def _give_way(self) -> None:
-        """End if the address has too many connections that wait: the oldest comes here first."""
+        """End if the address has too many waiting connections; called for the oldest first."""
         self._patience = None
         own = self._guard.idle.get(self._address, {})
         if self.transport in own and len(own) > self._guard.limits.waiting_of_address:
@@ -127,12 +127,12 @@ class Server(uvicorn.Server):
         self._guard = app
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start; not if a signal came before uvicorn had its handlers."""
+        """Start, unless a signal came before uvicorn had its handlers."""
         interrupts.check()
         await super().startup(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stop; a stream would keep it waiting."""
+        """Stop, and end the streams, for which it would wait."""
         self._guard.end_streams()
         super().handle_exit(sig, frame)
 
@@ -185,16 +185,16 @@ def serve(lab: LabFile, own: socket.socket, listening: Listening) -> None:
     made = None if path is None else _identity(path)
     try:
         app = make_app(lab, listening)
-        with patience(_DATABASE_SECONDS, note=lambda _line: None):  # the watcher says it once
+        with patience(_DATABASE_SECONDS, note=lambda _line: None):  # the watcher reports it once
             Server(configured(app), app).run(sockets=[own])
     finally:
         own.close()
-        if path is not None and _identity(path) == made:  # not that of a later server
+        if path is not None and _identity(path) == made:  # not the file of a later server
             path.unlink(missing_ok=True)
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Return the identity of the file at a path; None if there is none."""
+    """Return the identity of the file at a path; None without a file."""
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -207,7 +207,7 @@ def _refuse_if_answered(path: Path) -> None:
         link.settimeout(5)
         try:
             link.connect(str(path))
-        except ConnectionRefusedError:  # left by a server that was killed
+        except ConnectionRefusedError:  # left by a killed server
             return
     raise ConfigError(
         f"another server listens at {path}", hint="end that one first, or name another path"

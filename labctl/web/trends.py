@@ -1,4 +1,4 @@
-"""Trends: figures of each variant from night to night, with the changes that were found."""
+"""Trends: figures of each variant from night to night, with the found changes."""
 
 import math
 from collections.abc import Sequence
@@ -62,13 +62,13 @@ class Trend:
 
     @property
     def untold(self) -> str:
-        """The percentage below which no step can be told; "" if it has none."""
+        """The percentage below which steps cannot be detected; "" if unknown."""
         smallest = self.judged.smallest
         return percent(smallest) if smallest else ""
 
     @property
     def is_long_enough(self) -> bool:
-        """True if a step was looked for."""
+        """True if the series is long enough to look for a step."""
         return is_long_enough(self.series)
 
     @property
@@ -125,7 +125,7 @@ def trends(request: Request) -> Response:
 
 @lru_cache(maxsize=_KEPT)
 def _trends(runs: Path, recipe: str | None, board: str | None, _stamp: str) -> tuple[Trend, ...]:
-    """Return series, open regressions first; cached until there is a newer run."""
+    """Return series, open regressions first; cached until a newer run exists."""
     found, _ = lab_changes(runs, Filter(recipe=recipe, board=board, kind="timing"))
     made = [Trend(one, _points(one.series, one.changes)) for one in found]
     order = {"confirmed": 0, "suspected": 1, "": 2}

@@ -23,7 +23,8 @@ from labctl.web.live_runs import LiveRun, LiveRuns
 from labctl.web.request_checks import Limits, Receive, Refused, Scope, Send
 
 _LOOK_SECONDS = 1.0
-#: The index of 100,000 runs takes seconds to compare with its folders: at most this share of time.
+#: Pause after comparing the index with its folders, as a multiple of its time: seconds for 100,000
+#: runs.
 _INDEX_SHARE = 10.0
 TOPICS = ("boards", "queue", "runs", "audit")
 
@@ -112,7 +113,7 @@ class Watcher:
     async def changes(self, still_reads: Callable[[], Awaitable[bool]]) -> AsyncIterator[str]:
         """Yield server-sent events (WHATWG HTML, 9.2): the topics that have changed.
 
-        They end when ``still_reads`` returns False: the reader no longer has access.
+        The events end when ``still_reads`` returns False: the reader no longer has access.
         """
         assert self._changed is not None
         known = dict(self.seen)
@@ -176,11 +177,11 @@ class EventStream(StreamingResponse):
         self._watcher = watcher
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the stream; it counts until it has ended."""
+        """Send the stream; it counts as open until it has ended."""
         watcher = self._watcher
         if watcher.clients >= watcher.limits.streams:
             raise Refused(503, "too many open pages: this one does not change by itself")
-        watcher.clients += 1  # no other request runs between the question and this line
+        watcher.clients += 1  # no other request runs between the check and this line
         try:
             await super().__call__(scope, receive, send)
         finally:

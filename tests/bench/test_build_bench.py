@@ -16,7 +16,7 @@ from labctl.build.plan import BuildRequest
 from labctl.build.script import make_script
 from labctl.build.workspace import Folders
 from labctl.errors import ToolMissing
-from labctl.files import cache_dir
+from labctl.folders import cache_dir
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(3600)]
 

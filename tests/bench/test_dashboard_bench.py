@@ -47,7 +47,7 @@ def fill(runs: Path) -> None:
         row = RunRow(
             run_id, stamp, "finished", f"recipe-{number % 40}", when.isoformat(),
             board=f"rk{number % BOARDS + 1}", verdict="passed", trials_planned=9, trials_ok=9,
-            trials_recorded=9, token_low_ns=50_000_000, token_high_ns=60_000_000,
+            trials_recorded=9, figures={"token_low_ns": 50_000_000, "token_high_ns": 60_000_000},
         )  # fmt: skip
         model = ModelRow(run_id, "q2_k", "q2.gguf", "0" * 64, "model", "Q2_K")
         tags = ("release",) if number % 1000 == 0 else ()

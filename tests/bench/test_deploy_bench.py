@@ -26,7 +26,7 @@ from labctl.board.upload.client import CHUNK_BYTES, ChunkedFile
 from labctl.board.upload.transfer import DeliveryOptions
 from labctl.deploy.plan import Object, plan
 from labctl.deploy.send import deploy
-from labctl.files import cache_dir
+from labctl.folders import cache_dir
 from labctl.hdc.host.files import send_file
 from labctl.hdc.host.session import Session
 from labctl.transport.base import Transport, remote_words

@@ -351,7 +351,7 @@ def of_server(
     held: Any = SimpleNamespace(agent=BoardAgent(link, "/w/store/agent", "/w"))
     host = BoardServers(held, folder, 60, note=notes.append)
     started = {**json.loads(STARTED), "directory": "/w/jobs/serve-1"}
-    BoardServer(host, Started.model_validate(started), 1).stop()
+    BoardServer(host, Started.model_validate(started, extra="ignore"), 1).stop()
     return notes, link
 
 

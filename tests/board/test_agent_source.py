@@ -5,7 +5,7 @@ import pytest
 from labctl import process
 from labctl.build.zig import environment, locate, zig_flags
 from labctl.config.target import load_target
-from labctl.shipped import TOOLCHAINS
+from labctl.package_data import TOOLCHAINS
 
 
 @pytest.mark.parametrize("target", ["rk3568", "host-x86_64"])

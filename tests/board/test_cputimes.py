@@ -8,7 +8,7 @@ from agent_builds import HOST
 from labctl import process
 from labctl.build.zig import environment, locate, zig_flags
 from labctl.config.target import load_target
-from labctl.shipped import TOOLCHAINS
+from labctl.package_data import TOOLCHAINS
 
 PROGRAM = r"""
 #define _GNU_SOURCE

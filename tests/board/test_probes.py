@@ -72,7 +72,7 @@ def test_a_real_board_is_never_bound_by_its_stand_in(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", ["", "{", "[]", '{"schema_version": 2}', '{"schema_version": "3"}']
+    "content", ["", "{", "[]", '{"schema_version": 1}', '{"schema_version": "3"}']
 )
 def test_a_probe_that_cannot_be_read_counts_as_absent(tmp_path: Path, content: str) -> None:
     save_probe(tmp_path, _probe())

@@ -5,15 +5,13 @@ from pathlib import Path
 import pytest
 from agent_fences import native_fence
 from stored import publish
+from wrapped_transport import WrappedTransport
 
-from labctl.board.lease import Fence
-from labctl.board.prune import knows_leases
 from labctl.board.store import STAT, BoardStore, StoredObject
 from labctl.board.upload.client import ChunkedFile
 from labctl.board.upload.transfer import PREFIX, DeliveryOptions, pushing
-from labctl.errors import BoardError, ConfigError, DeviceLost, InfraError, IntegrityError, LeaseLost
+from labctl.errors import BoardError, ConfigError, DeviceLost, InfraError, IntegrityError
 from labctl.transport.base import TransferOptions, Transport, remote_words
-from labctl.transport.testing import WrappedTransport
 
 pytestmark = pytest.mark.usefixtures("private_state")
 
@@ -373,24 +371,3 @@ def test_nothing_is_written_or_removed_through_a_link(
     store.remove(item.sha256)
     assert (outside / "precious").read_text() == "mine"
     assert list(folder.iterdir()) == []
-
-
-@pytest.mark.parametrize("epoch", [6, 7])
-def test_an_agent_without_guard_prunes_by_the_epoch_that_is_there(
-    link: Watched, workdir: str, tmp_path: Path, epoch: int
-) -> None:
-    """It has no lock, but it looks."""
-    old = tmp_path / "old agent"
-    old.write_text("#!/bin/sh\necho labctl-agent 4\n")
-    old.chmod(0o755)
-    assert not knows_leases(link, str(old))
-    Path(workdir).mkdir()
-    (Path(workdir) / "lease").write_text('{"lab": "x", "epoch": 7, "host": "h", "utc": "u"}\n')
-    (Path(workdir) / "file").write_text("")
-    fence = Fence(link, workdir, str(old), epoch, is_old=True)
-    if epoch == 7:
-        fence.run(f"rm {remote_words(f'{workdir}/file')}", "cannot remove")
-    else:
-        with pytest.raises(LeaseLost):
-            fence.run(f"rm {remote_words(f'{workdir}/file')}", "cannot remove")
-    assert (Path(workdir) / "file").exists() == (epoch == 6)

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from labctl.build.plan import BuildRequest
-from labctl.files import cache_dir
+from labctl.folders import cache_dir
 
 TINY_SPEC = """\
 product: tiny

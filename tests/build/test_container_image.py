@@ -17,7 +17,7 @@ from labctl.build.progress import BuildProgress, Step, ignore
 from labctl.build.toolchain import Needs
 from labctl.config.target import load_target
 from labctl.errors import ConfigError, HostError, HostTimeout, LabctlError, ToolMissing
-from labctl.shipped import TOOLCHAINS
+from labctl.package_data import TOOLCHAINS
 
 TEXT = "ARG BASE=docker.io/library/debian:12@sha256:00\nFROM ${BASE}\nRUN true\n"
 ABSENT = "Error: thing: image not known"

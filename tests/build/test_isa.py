@@ -12,7 +12,7 @@ from labctl.build.manifest import CompilerKind, ToolRecord
 from labctl.build.plan import BuildRequest
 from labctl.config.target import load_target
 from labctl.errors import ConfigError
-from labctl.shipped import TOOLCHAINS
+from labctl.package_data import TOOLCHAINS
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 

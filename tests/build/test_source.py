@@ -18,7 +18,7 @@ from labctl.build.source import (
 from labctl.build.source_git import Repository, absolute_address, local_repository
 from labctl.build.source_lacks import empty_submodules, lfs_pointers
 from labctl.errors import ConfigError, HostError, LabctlError, ServiceAway, ToolMissing
-from labctl.files import sha256_file
+from labctl.file_hashes import sha256_file
 from labctl.removal import remove_tree
 
 pytestmark = pytest.mark.usefixtures("own_cache")

@@ -16,7 +16,7 @@ from labctl.build.progress import ignore
 from labctl.build.source_archive import Archive, download, unpack
 from labctl.build.spec import ArchiveSource
 from labctl.errors import ConfigError, HostError, HostTimeout, IntegrityError, LabctlError
-from labctl.files import sha256_file
+from labctl.file_hashes import sha256_file
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 

@@ -69,7 +69,9 @@ def directory(lab: Path) -> RunDirectory:
         f'{{"file": "{lab}/m"}} on desk, gate.example.org:5555, {SERIAL}'
     )
     (folder / "timeline").write_text("labctl-timeline 1 5\n6 1 0 4\n")
-    (found.path / "journal.jsonl").write_text('{"event": "lease", "token": "t0ken"}\n')
+    (found.path / "journal.jsonl").write_text(
+        '{"schema_version": 1, "event": "lease", "token": "t0ken"}\n'
+    )
     (found.path / "notes of mine.txt").write_text("private")
     found.finish(RunEnd(state="finished", finished=BEGAN))
     for days in (-2, -1, 1):
@@ -221,7 +223,7 @@ def test_an_imported_bundle_is_a_run_of_its_own_kind(
         ("run/run.json", b'"id": "2026', b'"id": "2025'),
         ("run/trials/001-q2_k-r1/record.json", b'"slug": "q2_k-r1"', b'"slug": "../../../x"'),
         ("run/trials/001-q2_k-r1/record.json", b'"number": 1', b'"number": -1'),
-        ("run/run.json", b'"schema_version": 2', b'"schema_version": 9'),
+        ("run/run.json", b'"schema_version": 1', b'"schema_version": 9'),
         ("run/run.json", b'"epoch": 1', b'"epoch": 99999999999999999999'),
         ("run/run.json", b"T22:30:00Z", b"T22:30:00"),
         ("run/run.json", b"2026-11-20T22:30:00Z", b"0001-01-01T00:00:00+14:00"),

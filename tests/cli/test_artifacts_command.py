@@ -17,7 +17,8 @@ from labctl.build.progress import ignore
 from labctl.build.source import Sdk
 from labctl.cli.root import run_cli
 from labctl.errors import ExitStatus
-from labctl.files import cache_dir, locked
+from labctl.folders import cache_dir
+from labctl.locks import locked
 from labctl.removal import remove_tree
 
 SPEC = """\

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from labctl.cli.root import run_cli
-from labctl.files import cache_dir
+from labctl.folders import cache_dir
 
 SPEC = """\
 product: tiny

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from labctl import process
-from labctl.shipped import DOCS
+from labctl.package_data import DOCS
 
 FILES = DOCS / "ci"
 

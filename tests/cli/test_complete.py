@@ -30,9 +30,9 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("20261121T101010Z-q2-aaaaaa", "20261122T101010Z-q2-bbbbbb"):
         (tmp_path / "runs" / name).mkdir(parents=True)
         (tmp_path / "runs" / name / "run.json").write_text("{}")
-    end = '{"schema_version": 2, "state": "finished", "finished": "2026-11-21T10:20:00+00:00"}'
+    end = '{"schema_version": 1, "state": "finished", "finished": "2026-11-21T10:20:00+00:00"}'
     (tmp_path / "runs" / "20261121T101010Z-q2-aaaaaa" / "end.json").write_text(end)
-    tags = '{"schema_version": 2, "tags": ["nightly"]}'  # of a run that is damaged otherwise
+    tags = '{"schema_version": 1, "tags": ["nightly"]}'  # of a run that is damaged otherwise
     (tmp_path / "runs" / "20261122T101010Z-q2-bbbbbb" / "annotations.json").write_text(tags)
     lab_state(find_lab(tmp_path, TRANSPORTS)).baselines.set("cold-start", ["latest"])
     return tmp_path

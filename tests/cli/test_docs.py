@@ -13,7 +13,7 @@ import pytest
 
 from labctl.cli.root import run_cli
 from labctl.errors import ExitStatus
-from labctl.shipped import DOCS
+from labctl.package_data import DOCS
 
 ROOT = Path(__file__).parents[2]
 

@@ -14,7 +14,7 @@ from labctl import process
 from labctl.cli.root import run_cli
 from labctl.config.lab import WORKDIR, find_lab
 from labctl.config.target import load_target
-from labctl.shipped import TOOLCHAINS
+from labctl.package_data import TOOLCHAINS
 from labctl.transport.registry import TRANSPORTS
 from labctl.transport.ssh.config import SshConfig
 from labctl.virtual.board import Served, VirtualBoard, serving

@@ -10,7 +10,7 @@ from tiny_gguf import write_tiny_gguf
 from labctl.cli.root import run_cli
 from labctl.config.models import ModelSource
 from labctl.errors import ConfigError
-from labctl.files import state_dir
+from labctl.folders import state_dir
 from labctl.models.resolve import resolve
 
 DEVICES = """\

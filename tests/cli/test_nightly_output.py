@@ -12,7 +12,7 @@ from night_lab import PLAN, give_ticker
 
 from labctl.cli.root import run_cli
 from labctl.farm.webhooks import LabEvent
-from labctl.files import locked
+from labctl.locks import locked
 from labctl.records.night import NightResult
 
 

@@ -143,7 +143,7 @@ def test_without_runs_it_says_so(nights: Lab, labctl: Labctl) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--figure", "speed"), "'speed' is not one of 'tpot_ms'"),
+        (("--figure", "speed"), "'speed' is not one of 'end_to_end_ms'"),
         (("--write", "csv=a.csv"), "--write csv: this command writes junit, summary, github"),
     ],
 )

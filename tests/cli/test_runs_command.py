@@ -41,7 +41,7 @@ def lab(empty_lab: Path) -> Path:
 
 def test_the_list_fits_in_80_columns_and_names_what_a_command_takes(labctl: Labctl) -> None:
     heading, second, first = labctl("runs")[0].splitlines()
-    assert heading.split() == ["run", "date", "recipe", "board", "state", "ok", "token"]
+    assert heading.split() == ["run", "date", "recipe", "board", "state", "ok", "per", "token"]
     assert first.split() == ["abcdef", "2026-11-20", "q2", "rk1", "failed", "1/3", "110", "ms"]
     assert second.startswith("123456  2026-11-21  a-long-na")
     assert second.endswith("EMULATED")
@@ -150,7 +150,7 @@ def test_a_damaged_run_is_named_also_where_no_filter_can_look_into_it(
 ) -> None:
     (lab / "runs" / FIRST / "run.json").write_text("\x1b[31m")
     out, err = labctl("runs")
-    assert out.splitlines()[2].split() == ["abcdef", "2026-11-20", "q2", "-", "damaged", "0/0", "-"]
+    assert out.splitlines()[2].split() == ["abcdef", "2026-11-20", "q2", "-", "damaged", "0/0"]
     assert f"damaged: {FIRST}: " in err
     err = labctl("runs", "--board", "rk1")[1]
     assert f"not searched, damaged: {FIRST}" in err

@@ -16,7 +16,7 @@ import labctl
 from labctl.virtual.board import Served, VirtualBoard, serving
 
 #: Models of devices.yaml and recipes, and the reader of both.
-CONFIGURATION = {"pydantic", "pydantic_core", "yaml", "labctl.config"}
+CONFIGURATION = {"pydantic", "pydantic_core", "yaml", "labctl.config.lab", "labctl.config.yaml"}
 #: What a command on a board in good order has no use for either.
 HEAVY = CONFIGURATION | {
     "cryptography",

@@ -9,7 +9,7 @@ from pathlib import Path
 import agent_builds
 import pytest
 
-from labctl.files import cache_dir
+from labctl.folders import cache_dir
 
 WORDS = [sys.executable, "-m", "labctl", "virtual-board", "--port", "0", "--json"]
 

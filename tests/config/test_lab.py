@@ -3,12 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from labctl.checked import LAB_ROOT
 from labctl.config.init_files import VIRTUAL_BOARD_FOLDER, devices_yaml
 from labctl.config.lab import Lab, find_lab, lab_model
 from labctl.config.power import CommandMeter, HttpMeter
 from labctl.config.yaml.document import parse
 from labctl.errors import ConfigError
+from labctl.text_types import LAB_ROOT
 from labctl.transport.hdc import HdcServerConfig, HdcTcpConfig
 from labctl.transport.registry import TRANSPORTS
 from labctl.virtual import sandbox

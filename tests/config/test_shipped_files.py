@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from labctl import shipped
+from labctl import package_data
 from labctl.config.init_files import devices_yaml, recipe_yaml
 from labctl.config.lab import find_lab
 from labctl.config.recipe import Recipe
@@ -16,19 +16,19 @@ from labctl.engines.server import ServerEngine
 from labctl.evaluation.datasets.load import load_dataset
 from labctl.evaluation.prompts import PATTERNS
 from labctl.evaluation.recipe import load_evaluation
-from labctl.evaluation.serving.recipe import load_load_test
+from labctl.evaluation.serving.recipe import LoadTestRecipe
 from labctl.runs.inputs.prepare import read_recipe
 from labctl.transport.registry import TRANSPORTS
 
 ROOT = Path(__file__).parents[2]
-ALL = sorted(shipped.RECIPES.glob("*.yaml"))
+ALL = sorted(package_data.RECIPES.glob("*.yaml"))
 EVALUATIONS = [path for path in ALL if recipe_kind(Document.read(path)) == "evaluation"]
 LOAD_TESTS = [path for path in ALL if recipe_kind(Document.read(path)) == "load-test"]
 RECIPES = [path for path in ALL if path not in (*EVALUATIONS, *LOAD_TESTS)]
 
 
 def shipped_recipe(name: str) -> Recipe:
-    return read_recipe(shipped.RECIPES / f"{name}.yaml")
+    return read_recipe(package_data.RECIPES / f"{name}.yaml")
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
@@ -59,13 +59,13 @@ def test_every_shipped_evaluation_is_valid(path: Path) -> None:
 
 @pytest.mark.parametrize("path", LOAD_TESTS, ids=lambda path: path.stem)
 def test_every_shipped_load_test_is_valid_and_bounded(path: Path) -> None:
-    recipe = load_load_test(path)
+    recipe = LoadTestRecipe.read(path)
     assert recipe.name == path.stem.replace("_", "-")
     assert recipe.max_time is not None
 
 
 def test_the_experiments_questions_are_put_in_its_four_ways() -> None:
-    recipe = load_evaluation(shipped.RECIPES / "gsm8k_budgets.yaml")
+    recipe = load_evaluation(package_data.RECIPES / "gsm8k_budgets.yaml")
     ways = [(one.layout, one.pattern, one.state_budget) for one in recipe.prompts.values()]
     patterns = ("step_by_step", "answer_and_verify")
     assert ways == [("raw-chatml", text, told) for text in patterns for told in (False, True)]
@@ -76,7 +76,7 @@ def test_the_experiments_questions_are_put_in_its_four_ways() -> None:
 
 
 def test_the_small_evaluation_needs_no_file_of_the_lab(tmp_path: Path) -> None:
-    recipe = load_evaluation(shipped.RECIPES / "arithmetic.yaml")
+    recipe = load_evaluation(package_data.RECIPES / "arithmetic.yaml")
     dataset = load_dataset(recipe.dataset, tmp_path)
     assert len(dataset.questions) == 20
     assert all(float(one.answer) == int(one.answer) for one in dataset.questions)
@@ -110,5 +110,5 @@ def test_the_repositorys_devices_yaml_is_what_init_writes() -> None:
 
 
 def test_the_first_recipe_is_the_demos() -> None:
-    assert recipe_yaml("rk3568") == read_text(shipped.RECIPES / "q8_q2_latency.yaml")
+    assert recipe_yaml("rk3568") == read_text(package_data.RECIPES / "q8_q2_latency.yaml")
     assert "\ntarget: host-x86_64\n" in recipe_yaml("host-x86_64")

@@ -10,7 +10,7 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode
 
 import labctl
-from labctl import shipped
+from labctl import package_data
 from labctl.config.yaml import loader
 from labctl.config.yaml.loader import NotYaml
 
@@ -70,7 +70,7 @@ def same(text: str) -> None:
 
 
 def shipped_texts() -> list[str]:
-    return [path.read_text() for path in sorted(shipped.RECIPES.glob("*.yaml"))]
+    return [path.read_text() for path in sorted(package_data.RECIPES.glob("*.yaml"))]
 
 
 @pytest.mark.skipif(not yaml.__with_libyaml__, reason="PyYAML is without libyaml here")

@@ -12,7 +12,7 @@ from labs import RECIPE, LabUnderTest, blamed, said
 from model_hub import model_hub
 from small_disk import fill, small_disk
 
-from labctl.files import cache_dir
+from labctl.folders import cache_dir
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3000)]
 

@@ -20,7 +20,7 @@ from tiny_gguf import write_tiny_gguf
 from labctl import process
 from labctl.build.builder import build
 from labctl.build.plan import BuildRequest
-from labctl.files import cache_dir
+from labctl.folders import cache_dir
 from labctl.virtual import fault_script as f
 from labctl.virtual.control import Control
 

@@ -11,8 +11,8 @@ from labctl.build.builder import build
 from labctl.build.manifest import CompilerKind
 from labctl.build.plan import BuildRequest
 from labctl.errors import ToolMissing
-from labctl.files import cache_dir
-from labctl.shipped import TOOLCHAINS
+from labctl.folders import cache_dir
+from labctl.package_data import TOOLCHAINS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 

@@ -23,7 +23,7 @@ from labctl.build.plan import BuildRequest
 from labctl.build.progress import OnProgress, Step
 from labctl.build.source import Folder
 from labctl.errors import CompileError, ConfigError, HostError, HostTimeout
-from labctl.files import cache_dir
+from labctl.folders import cache_dir
 from labctl.retry import wait_until
 from labctl.transport.ssh.link import Watch
 from labctl.transport.ssh.login import log_in

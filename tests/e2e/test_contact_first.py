@@ -14,7 +14,7 @@ from model_hub import Hub, model_hub
 
 from labctl.config.lab import find_lab
 from labctl.errors import ConfigError
-from labctl.files import cache_dir
+from labctl.folders import cache_dir
 from labctl.records.events import Fetch
 from labctl.runs.board.lab_lease import BoardUse
 from labctl.runs.board.opening import WayToBoard

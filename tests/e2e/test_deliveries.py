@@ -29,7 +29,7 @@ from labctl.board.upload.client import CHUNK_BYTES, WINDOW, ChunkedFile
 from labctl.board.upload.transfer import DeliveryOptions
 from labctl.deploy.send import Pace
 from labctl.errors import BoardNoSpace, ConfigError, InfraError
-from labctl.files import cache_dir
+from labctl.folders import cache_dir
 from labctl.retry import wait_until
 from labctl.transport.base import Transport, remote_words
 from labctl.transport.hdc import HdcTcpConfig

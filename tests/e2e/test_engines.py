@@ -10,7 +10,7 @@ import pytest
 from labs import LabUnderTest, said
 from meters import answer, serving
 
-from labctl.files import sha256_file
+from labctl.file_hashes import sha256_file
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3000)]
 

@@ -22,7 +22,7 @@ from labctl.errors import (
     LinkError,
     LinkRefused,
 )
-from labctl.files import sha256_file
+from labctl.file_hashes import sha256_file
 from labctl.retry import wait_until
 from labctl.transport.base import OpenOptions, TransferOptions
 from labctl.transport.hdc import HdcTcpConfig, HdcTransport

@@ -23,7 +23,7 @@ from podman import podman_environment
 from tiny_gguf import write_tiny_gguf
 
 from labctl.build.container.image import BASE_VARIABLE
-from labctl.files import cache_dir
+from labctl.folders import cache_dir
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 

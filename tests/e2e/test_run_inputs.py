@@ -6,7 +6,7 @@ import pytest
 from labs import LabUnderTest, blamed, said
 
 from labctl import process
-from labctl.files import cache_dir
+from labctl.folders import cache_dir
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 

@@ -20,6 +20,7 @@ from labctl.build.builder import build
 from labctl.build.plan import BuildRequest
 from labctl.config.lab import Board
 from labctl.engines.base import Inputs, RawOutput
+from labctl.package_data import RECIPES
 from labctl.performance.prediction import Rate, Rates
 from labctl.records.board import BoardFacts, Execution
 from labctl.records.timing import TimingRecord
@@ -28,7 +29,6 @@ from labctl.results.telemetry import read_telemetry
 from labctl.runs.inputs.prepare import Prepared, prepare, read_recipe
 from labctl.runs.planning.forecast import make_forecast
 from labctl.runs.planning.trials import PlannedTrial
-from labctl.shipped import RECIPES
 from labctl.stats.roofline import near_border
 from labctl.transport.hdc import HdcTcpConfig
 

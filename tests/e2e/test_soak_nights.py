@@ -7,8 +7,7 @@ from pathlib import Path
 import agent_builds
 import pytest
 from labs import LabUnderTest, said
-from night_lab import PLAN, give_ticker, write_source
-from virtual_process import virtual_board_process
+from night_lab import PLAN, give_ticker, second_board, write_source
 
 pytestmark = [pytest.mark.e2e, pytest.mark.soak, pytest.mark.timeout(7200)]
 
@@ -35,13 +34,7 @@ def test_ten_nights_on_two_boards(native_lab: LabUnderTest) -> None:
     give_ticker(lab.root)
     plan = PLAN.replace("boards: [vb]", f"boards: target={agent_builds.HOST}")
     (lab.root / "plan.yaml").write_text(plan)
-    with virtual_board_process(lab.root / "second", "--target", agent_builds.HOST) as board:
-        devices = lab.root / "devices.yaml"
-        devices.write_text(
-            devices.read_text() + f"  vb2:\n    target: {agent_builds.HOST}\n"
-            f'    transport: {{kind: hdc, link: tcp, address: "{board.address}"}}\n'
-            f"    workdir: {board.workdir}\n"
-        )
+    with second_board(lab.root):
         statuses = []
         for number in range(NIGHTS):
             write_source(lab.root, "head", 60 if number == SLOW else 20)

@@ -4,11 +4,10 @@ import json
 import os
 from typing import Any
 
-import agent_builds
 import pytest
 from labs import LabUnderTest, said
+from night_lab import second_board
 from night_project import HISTORY, Project, give_project
-from virtual_process import virtual_board_process
 
 pytestmark = [pytest.mark.e2e, pytest.mark.soak, pytest.mark.timeout(14_400)]
 
@@ -49,13 +48,7 @@ def night(lab: LabUnderTest, project: Project, head: int) -> tuple[int, dict[str
 
 def test_all_that_was_planted_is_found_and_nothing_else(native_lab: LabUnderTest) -> None:
     lab = native_lab
-    with virtual_board_process(lab.root / "second", "--target", agent_builds.HOST) as board:
-        devices = lab.root / "devices.yaml"
-        devices.write_text(
-            devices.read_text() + f"  vb2:\n    target: {agent_builds.HOST}\n"
-            f'    transport: {{kind: hdc, link: tcp, address: "{board.address}"}}\n'
-            f"    workdir: {board.workdir}\n"
-        )
+    with second_board(lab.root):
         project = give_project(lab.root, ["vb", "vb2"])
         for head, status, verdict, named in EXPECTED[:NIGHTS]:
             found, result, told = night(lab, project, head)

@@ -12,6 +12,7 @@ import pytest
 from agent_builds import native_agent
 from bare_board import TARGET, BareBoard
 from labs import said, virtual_board_process, write_devices
+from wrapped_transport import WrappedTransport
 
 from labctl import process
 from labctl.config.lab import find_lab
@@ -28,7 +29,6 @@ from labctl.state.state import lab_state
 from labctl.transport.base import CommandResult, Transport
 from labctl.transport.hdc import HdcTcpConfig
 from labctl.transport.registry import TRANSPORTS
-from labctl.transport.testing import WrappedTransport
 from labctl.virtual.board import VirtualBoard, serving
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]

@@ -70,7 +70,7 @@ def test_the_events_of_a_run_hold_it_from_its_boards_answer_to_its_end(
     states = [event["state"] for event in events if event["event"] == "trial"]
     assert states == ["started", "ok", "started", "ok"]
     assert (events[-1]["state"], events[-1]["exit_status"]) == ("finished", 0)
-    assert {event["schema_version"] for event in events} == {2}
+    assert {event["schema_version"] for event in events} == {1}
 
 
 def test_a_run_that_is_refused_leaves_no_directory(talking: LabUnderTest) -> None:

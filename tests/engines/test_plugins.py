@@ -88,7 +88,7 @@ def test_a_name_that_two_packages_offer_is_nobodys(
     ]:
         with pytest.raises(ConfigError) as refused:
             engine_tasks(name)
-        assert str(refused.value) == f"several packages provide an engine '{name}': {owners}"
+        assert str(refused.value) == f"several packages provide the engine '{name}': {owners}"
     assert list(engine_tasks("command")) == ["run"]
     assert run_cli(["schema", "recipe"]) == 0
     told = capsys.readouterr()

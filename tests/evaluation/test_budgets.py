@@ -48,7 +48,7 @@ def as_record(answer: Generation, max_tokens: int | None) -> GenerationRecord:
     )
 
 
-@pytest.mark.parametrize("api", ["llama-server", "openai-chat", "tgi"])
+@pytest.mark.parametrize("api", ["llama-server", "openai-chat"])
 @pytest.mark.parametrize("stop", [(), ("<end>",)])
 def test_a_cut_is_what_a_server_with_that_limit_answers(api: Api, stop: tuple[str, ...]) -> None:
     async def use(client: EndpointClient) -> list[Generation]:

@@ -134,7 +134,6 @@ def test_a_server_that_tells_none_is_asked_no_question(
 @pytest.mark.parametrize(
     ("api", "more", "told"),
     [
-        ("tgi", {}, "tgi does not report the token probabilities that prompt letters needs"),
         ("llama-server", {"graders": ["boxed", "choice"]}, "set graders to [choice]"),
         ("llama-server", {"dataset": {"file": "sums.jsonl"}}, "format: choice"),
         ("llama-server", {"sampling": {"temperature": 1, "samples": 2}}, "sampling.samples to 1"),

@@ -64,6 +64,11 @@ def test_a_recipe_is_read_back_from_its_record() -> None:
         ("[200, ", "[1, ", "prompts.told.state_budget: a budget of 1 would be stated as 0 tokens"),
         ("model: small}", "model: smal}", "endpoints.one.model: no model 'smal' (did you mean"),
         ("api: openai-chat, model: small", "model: small", "the key api is required with url"),
+        (
+            "api: openai-chat, model: small",
+            "api: tgi, model: small",
+            "endpoints.one.api: TGI speaks OpenAI's forms: write openai-chat or openai-completions",
+        ),
         ("{declared: {name: Small Q2_K}}", "{}", "sums.yaml:4:10: models.small: a model comes"),
         (
             'url: "http://127.0.0.1:9/v1", api: openai-chat, model: small',

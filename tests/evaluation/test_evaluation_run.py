@@ -53,6 +53,7 @@ def test_a_recipe_that_a_server_cannot_serve_is_not_said_to_continue(tmp_path: P
     """`unlimited` of an API that ends after 16 tokens: the same recipe fails again."""
     lab, events = sums_lab(tmp_path / "lab", 2), list[AnyEvent]()
     with scripted_endpoint(right) as server:
+        server.missing.add("/tokenize")
         text = recipe_text({"m": [server.address]}, api="openai-completions", budgets=["unlimited"])
         with pytest.raises(ConfigError, match="`unlimited` is not possible here"):
             evaluate(lab, recipe_of(text), events)
@@ -116,7 +117,6 @@ def test_one_generation_serves_all_budgets(tmp_path: Path) -> None:
         ("openai-completions", {"logprobs": 5}),
         ("openai-chat", {"logprobs": True, "top_logprobs": 5}),
         ("llama-server", {"n_probs": 5}),
-        ("tgi", {}),  # it reports the tokens of each answer
     ],
 )
 @pytest.mark.parametrize("budgets", [[60], [5, 9, 60]])

@@ -9,8 +9,9 @@ from records_made import BEGAN, probe
 
 from labctl.config.health import HealthChecks
 from labctl.config.lab import Lab, LabFile
+from labctl.farm.health import verdict as verdicts
 from labctl.farm.health.checks_due import suspicion
-from labctl.farm.health.verdict import Finding, Verdict, judge, next_health
+from labctl.farm.health.verdict import CHECKS, Finding, Probes, Verdict, judge, next_health
 from labctl.records.probe import BoardProbe, MemoryRate
 from labctl.state.events import BoardEvent, EventKind
 from labctl.state.health import BoardHealth, Health
@@ -64,6 +65,20 @@ def test_a_throttled_or_hot_board_is_hot_and_not_slow() -> None:
     for celsius, finding in ((92, Finding.HOT), (61, Finding.SLOW)):
         hot = measured(9, 2_000_000, temperatures_after_mc={"soc": celsius * 1000})
         assert found(hot, hot, history=usual) is finding
+
+
+def test_a_check_is_added_to_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It needs no other edit: its verdict decides the health."""
+
+    def find_cold(probes: Probes) -> Verdict | None:
+        cold = probes.last.temperatures_after_mc.get("soc", 0) < 0
+        return Verdict(Finding.FAILING, "frozen") if cold else None
+
+    monkeypatch.setattr(verdicts, "CHECKS", [*CHECKS, find_cold])
+    cold = measured(9, temperatures_after_mc={"soc": -4_000})
+    assert found(cold) is Finding.FAILING
+    assert health_after(Finding.FAILING) is Health.BAD
+    assert found(measured(9)) is Finding.GOOD
 
 
 def test_another_firmware_begins_another_history() -> None:

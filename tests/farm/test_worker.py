@@ -223,7 +223,7 @@ def test_a_worker_whose_host_slept_does_not_take_its_own_jobs_for_lost(
     def after_sleep() -> float:
         """The time each time that somebody asks, an hour after the last; so all leases are over."""
         with state.changing() as connection:
-            sql.run(connection, "UPDATE job SET expires = 0 WHERE state = 'running'", {})
+            sql.update(connection, "job", {"state": "running"}, {"expires": 0.0})
         return began + 3600.0 * next(hours)
 
     executor.run = run  # type: ignore[method-assign]

@@ -7,7 +7,7 @@ import pytest
 from tiny_gguf import write_tiny_gguf
 
 from labctl.errors import ConfigError
-from labctl.files import cached_sha256
+from labctl.file_hashes import cached_sha256
 from labctl.gguf.inspect import identify
 
 
@@ -31,7 +31,7 @@ class Reads:
 def at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock is a minute later than the files."""
     now = time.time_ns
-    monkeypatch.setattr("labctl.files.time.time_ns", lambda: now() + 60_000_000_000)
+    monkeypatch.setattr("labctl.file_hashes.time.time_ns", lambda: now() + 60_000_000_000)
 
 
 @pytest.mark.usefixtures("at_rest")

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from labctl.errors import ProtocolError
-from labctl.hdc.transfer import compress_chunk, decompress_chunk
+from labctl.hdc.lz4_chunks import compress_chunk, decompress_chunk
 
 
 @given(st.binary(max_size=5000) | st.builds(lambda b, n: b * n, st.binary(max_size=9), st.just(99)))

@@ -10,8 +10,8 @@ from raw_files import CLOSE, ask, chunk, offer, summary, take
 from raw_hdc import RawPeer, raw_host
 
 from labctl.hdc.daemon.board import Limits
+from labctl.hdc.lz4_chunks import compress_chunk
 from labctl.hdc.messages import FileMode, TransferConfig, TransferPayload
-from labctl.hdc.transfer import compress_chunk
 from labctl.hdc.wire import Command
 
 TEXT = b"the quick brown fox\n" * 4000

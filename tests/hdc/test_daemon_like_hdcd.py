@@ -13,8 +13,8 @@ from raw_files import CLOSE, ask, chunk, offer, summary, take
 from raw_hdc import RawPeer, raw_host
 from small_disk import small_disk
 
+from labctl.hdc.lz4_chunks import decompress_chunk
 from labctl.hdc.messages import FileMode, TransferConfig, TransferPayload
-from labctl.hdc.transfer import decompress_chunk
 from labctl.hdc.wire import Command
 from labctl.retry import wait_until
 

@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from labctl.errors import ProtocolError
-from labctl.hdc.transfer import Placing, make_parents
+from labctl.hdc.remote_paths import Placing, make_parents
 
 
 @pytest.mark.parametrize(

@@ -19,12 +19,12 @@ from labctl.errors import (
 from labctl.hdc.host import files
 from labctl.hdc.host.files import Sending, receive_file, send_file
 from labctl.hdc.host.session import Session
+from labctl.hdc.lz4_chunks import compress_chunk
 from labctl.hdc.messages import (
     FILE_FEATURES,
     TransferConfig,
     TransferPayload,
 )
-from labctl.hdc.transfer import compress_chunk
 from labctl.hdc.wire import Command
 
 CLOSE = Command.CHANNEL_CLOSE

@@ -19,6 +19,7 @@ from labctl.hdc.host.link import Forwarding, hilog, interactive_shell, reboot, r
 from labctl.hdc.host.nodes import Listener
 from labctl.hdc.host.session import Session
 from labctl.hdc.keys import HostKey
+from labctl.hdc.lz4_chunks import compress_chunk
 from labctl.hdc.messages import (
     FILE_FEATURES,
     Buffer,
@@ -28,7 +29,6 @@ from labctl.hdc.messages import (
     TransferPayload,
     encode_tlv,
 )
-from labctl.hdc.transfer import compress_chunk
 from labctl.hdc.wire import Command, PacketDecoder, encode_packet
 
 NAMES = st.sampled_from(

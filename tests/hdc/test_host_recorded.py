@@ -23,12 +23,12 @@ from labctl.hdc.host.files import Sending, receive_file, send_file
 from labctl.hdc.host.link import hilog, interactive_shell, reboot, remount, shell
 from labctl.hdc.host.nodes import Listener
 from labctl.hdc.host.session import Session
+from labctl.hdc.lz4_chunks import decompress_chunk
 from labctl.hdc.messages import (
     EchoLevel,
     TransferConfig,
     TransferPayload,
 )
-from labctl.hdc.transfer import decompress_chunk
 from labctl.hdc.wire import Command
 
 CLOSE = Command.CHANNEL_CLOSE

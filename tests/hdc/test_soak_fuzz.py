@@ -17,6 +17,7 @@ from daemons import daemon
 from raw_hdc import RECORDINGS, raw_host, recorded
 
 from labctl.errors import CommandTimeout, LinkError, ProtocolError
+from labctl.hdc.lz4_chunks import decompress_chunk
 from labctl.hdc.messages import (
     FileMode,
     Heartbeat,
@@ -26,7 +27,6 @@ from labctl.hdc.messages import (
     decode_tlv,
 )
 from labctl.hdc.server_client.frames import Frames
-from labctl.hdc.transfer import decompress_chunk
 from labctl.hdc.wire import Command, PacketDecoder, encode_packet
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(7200)]

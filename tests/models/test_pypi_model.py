@@ -8,7 +8,7 @@ from tiny_gguf import write_tiny_gguf
 
 from labctl.config.models import PypiModel
 from labctl.errors import ConfigError, HostError, IntegrityError
-from labctl.files import cache_dir
+from labctl.folders import cache_dir
 from labctl.models import pypi
 from labctl.progress import silent
 

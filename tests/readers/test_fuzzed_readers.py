@@ -156,7 +156,7 @@ def _questions(path: Path) -> None:
 def _progress(path: Path) -> None:
     found = last_object(path.read_text(errors="replace"))
     if found is not None:
-        JobProgress.model_validate(found)
+        JobProgress.model_validate(found, extra="ignore")
 
 
 PROGRESS = json.dumps(
@@ -312,7 +312,7 @@ LARGE = {
     "bench import": (b"[" + b"{}," * 1_000_000 + b"{}]", CONFIG),
     "llama-bench": (b'{"samples_ns":[' + b'"a",' * 2_000_000 + b"1]}\n", JOB),
     "events of a server": (b'data: {"choices":[' + b"0," * 500_000 + b"0]}\n\n", JOB),
-    "record": (b'{"schema_version":2,"checks":[' + b"0," * 2_000_000 + b"0]}", CONFIG),
+    "record": (b'{"schema_version":1,"checks":[' + b"0," * 2_000_000 + b"0]}", CONFIG),
     "timeline": (b"labctl-timeline 1 5\n" + b"6 1 0 4\n" * 2_000_000, JOB),
     "questions": (b'{"question": "q", "answer": 1e999999999}\n', CONFIG),
 }

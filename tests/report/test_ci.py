@@ -287,7 +287,7 @@ def test_metrics_are_open_metrics(played: Played) -> None:
     assert sample.value == pytest.approx(0.11)
     assert sample.labels["variant"] == "q2_k"
     assert sample.labels["execution"] == "board"
-    assert families["labctl_token_joules"].unit == "joules"
+    assert families["labctl_joules_per_token"].samples[0].value == 1.25
     assert families["labctl_ttft_seconds"].samples[0].value == 2
 
 

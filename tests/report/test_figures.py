@@ -22,7 +22,7 @@ from labctl.report.figures.figure import Figure
 from labctl.report.figures.files import write_figure
 from labctl.report.figures.measured import MeasuredRun
 from labctl.report.figures.theme import MOST_SERIES
-from labctl.report.figures.words import Language
+from labctl.report.page.language import Code
 from labctl.stats.describe import geometric_mean, median
 from labctl.stats.intervals import geometric_interval
 
@@ -32,7 +32,7 @@ HOSTILE = "</script><b onload='x'>\"&=cmd|' /C calc'!A0\\"
 EVALUATED = ("signal", "expr", "update", "test", "init", "events", "labelExpr")
 
 
-def figure(name: str, *runs: MeasuredRun, language: Language = "en") -> Figure:
+def figure(name: str, *runs: MeasuredRun, language: Code = "en") -> Figure:
     return next(one for one in figures_of(runs, language=language).drawn if one.name == name)
 
 
@@ -68,7 +68,7 @@ MANY = [measured(run_id=f"20261120T2230{n:02d}Z-q2-{n:06x}", seed=n) for n in ra
     ids=["one run", "one trial", "many runs", "hostile names", "sweep"],
 )
 def test_every_figure_compiles_without_a_warning(
-    runs: list[MeasuredRun], language: Language, capfd: pytest.CaptureFixture[str]
+    runs: list[MeasuredRun], language: Code, capfd: pytest.CaptureFixture[str]
 ) -> None:
     found = figures_of(runs, language=language)
     assert found.drawn
@@ -243,7 +243,7 @@ def test_many_runs_have_an_interval_over_runs_and_not_over_all_repeats() -> None
 @pytest.mark.parametrize("language", ["en", "zh"])
 @pytest.mark.parametrize("width", [None, 700])
 def test_what_is_no_boards_says_so_in_the_picture(
-    execution: Execution, mark: str, language: Language, width: int | None
+    execution: Execution, mark: str, language: Code, width: int | None
 ) -> None:
     for one in figures_of([measured(execution=execution)], language=language).drawn:
         assert mark in json.dumps(one.chart(width=width)["title"], ensure_ascii=False)

@@ -1,6 +1,5 @@
 """The report as a page: what it says, and that text of others stays text."""
 
-import ast
 import base64
 import hashlib
 import html as html_entities
@@ -16,7 +15,6 @@ from measured_runs import Made, measured
 from records_made import BEGAN, model, run, timing, trial
 from stored_runs import stored
 
-from labctl.compare import equal_latency
 from labctl.compare.comparison import Verdict
 from labctl.compare.sides import run_sides
 from labctl.compare.verdicts import compare
@@ -26,7 +24,7 @@ from labctl.records.board import Execution
 from labctl.records.run import Annotations, Origin
 from labctl.records.trial import Check, Failure, TrialBound, TrialState
 from labctl.report.figures.measured import MeasuredRun
-from labctl.report.page import chinese
+from labctl.report.page import language
 from labctl.report.page.build import build_report
 from labctl.report.page.html import columns, embedded, html
 from labctl.report.page.language import Language
@@ -35,7 +33,7 @@ from labctl.report.page.pdf import pdf
 from labctl.runs.record.directory import RunDirectory
 
 EN, ZH = Language("en"), Language("zh")
-PAGE = Path(chinese.__file__).parent
+PAGE = Path(language.__file__).parent
 #: What a model, a board, a program or a person may be called.
 HOSTILE = (
     "</script><script>alert(1)</script><!-- javascript:x =1+1 *b* [l](u) `c` \u202eevil\u2028|"
@@ -397,28 +395,6 @@ def test_rows_by_columns_are_the_rows() -> None:
     assert found["b"] == {"values": [1.5, None, None]}
     assert found["c"] == {"values": [None, True, None]}
     assert json.loads(embedded({"a": "</script>\u2028"})) == {"a": "</script>\u2028"}
-
-
-def test_every_text_has_its_chinese() -> None:
-    """Of the code and of the page; and none is left over."""
-    used: set[str] = set()
-    match = Path(equal_latency.__file__).parent
-    for file in (*PAGE.glob("*.py"), *match.glob("*.py")):
-        nodes = list(ast.walk(ast.parse(file.read_text())))
-        texts = [node.value for node in nodes if isinstance(node, ast.Constant)]
-        if not file.stem.startswith("chinese"):
-            used |= {text for text in texts if isinstance(text, str)}
-        for node in nodes:
-            called = getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""
-            if isinstance(node, ast.Call) and called in ("words", "sentence"):
-                key = node.args[0]
-                assert not isinstance(key, ast.Constant) or key.value in chinese.CHINESE, key.value
-    template = (PAGE / "report.html.j2").read_text()
-    named = {match[2] for match in re.finditer(r"""_\((["'])(.*?)\1[,)]""", template)}
-    assert named <= chinese.CHINESE.keys()
-    assert not chinese.CHINESE.keys() - used - named
-    for text, translated in chinese.CHINESE.items():
-        assert sorted(re.findall(r"{\w+}", text)) == sorted(re.findall(r"{\w+}", translated)), text
 
 
 def test_the_chinese_page_has_no_english_heading(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from records_made import plan, planned_run, run, trial
 
-from labctl import shipped
+from labctl import package_data
 from labctl.cli.root import run_cli
 from labctl.config.references import known_references
 from labctl.errors import ConfigError
@@ -58,7 +58,7 @@ def test_a_wrong_file_is_refused_with_its_line(lab: Path) -> None:
 
 def test_a_recipe_that_names_an_unknown_figure_is_refused(lab: Path, tmp_path: Path) -> None:
     recipe = tmp_path / "r.yaml"
-    text = (shipped.RECIPES / "q8_latency.yaml").read_text()
+    text = (package_data.RECIPES / "q8_latency.yaml").read_text()
     recipe.write_text(f"{text}references: [other-bord]\n")
     with pytest.raises(ConfigError, match="did you mean 'other-board'"):
         read_recipe(recipe, lab_root=lab)

@@ -9,7 +9,7 @@ import pytest
 from labctl.cli.root import run_cli
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
-LAB = FIXTURES / "records_v1"
+LAB = FIXTURES / "recorded_lab"
 REPORTS = sorted((FIXTURES / "report_json").iterdir())
 
 
@@ -46,4 +46,4 @@ def test_the_json_of_the_list_of_runs_stays(lab: Path, capsys: pytest.CaptureFix
     assert run_cli(["--lab", str(lab), "runs", "--json"]) == 0
     # What a run takes on the disk is the file system's.
     told = re.sub(r'"size_bytes": \d+', '"size_bytes": 0', capsys.readouterr().out)
-    assert told == (FIXTURES / "runs_json" / "records_v1.json").read_text()
+    assert told == (FIXTURES / "runs_json" / "recorded_lab.json").read_text()

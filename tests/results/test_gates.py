@@ -8,7 +8,7 @@ from labctl.config.recipe import Gate, Recipe
 from labctl.errors import ExitStatus, ProgramFailed
 from labctl.records.board import Execution
 from labctl.records.run import GateRecord
-from labctl.records.trial import Check, Failure, TrialRecord, TrialState
+from labctl.records.trial import Check, Failure, JobStatus, TrialRecord, TrialState
 from labctl.results.gates import COMPARED, METRICS, judge, metric_problems
 from labctl.results.summary import summarise
 from labctl.runs.record.directory import RunDirectory
@@ -86,7 +86,12 @@ def test_a_value_that_failed_its_checks_keeps_no_gate() -> None:
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_every_metric_has_a_value(metric: str) -> None:
-    measured = trial(1, energy=energy())
+    job = JobStatus(
+        outcome="exited", start_mono_ns=0, end_mono_ns=9, wall_ns=9 * 10**9, stdout_bytes=0,
+        stderr_bytes=0, boot_id="b", epoch=1,
+    )  # fmt: skip
+    timed = timing([100, 110, 120], p90_ns=118_000_000)
+    measured = trial(1, energy=energy(), job=job, timing=timed)
     record = judged(Gate(metric=metric, min=0.1), measured)["q2_k"]
     assert record.value is not None
     assert record.passed is True
@@ -127,4 +132,6 @@ def test_only_speed_is_compared_with_other_runs() -> None:
     )
     ((path, problem),) = metric_problems(recipe)
     assert path == ("gates", 1, "metric")
-    assert problem.startswith("mean_watts is not compared with other runs; these are: tpot_ms")
+    assert problem.startswith(
+        "mean_watts is not compared with other runs; these are: end_to_end_ms"
+    )

@@ -90,8 +90,7 @@ def test_others_and_stolen_time_count_everywhere_and_memory_on_boards(
         {
             "mono_ns": n * SECOND,
             "cpu_busy_ns": n * 3 * SECOND // 2,
-            "utime_ns": n * SECOND,
-            "stime_ns": 0,
+            "tree_cpu_ns": n * SECOND,
             "cpu_steal_ns": n * SECOND // 10,
             "freq_khz": {"0": 1_000_000},
             "mem_available_bytes": 1_000_000_000 if n == 1 else 50_000_000,
@@ -208,11 +207,10 @@ def test_a_fan_holds_nothing_back(tmp_path: Path, device: str, limited: bool | N
         pytest.param(1.25, 0, (0.0, 0.0), id="the program behind a shell"),
         pytest.param(0.75, 0.2, (0.3, 0.2), id="page reclaim beside others"),
         pytest.param(0.75, None, (0.5, None), id="no kernel thread to be seen"),
-        pytest.param(None, 0.2, (1.05, 0.2), id="an agent that told its first process alone"),
     ],
 )
 def test_neither_the_jobs_own_tree_nor_page_reclaim_is_everything_else(
-    tmp_path: Path, tree: float | None, reclaim: float | None, shares: tuple[float, float | None]
+    tmp_path: Path, tree: float, reclaim: float | None, shares: tuple[float, float | None]
 ) -> None:
     """1.25 CPUs are busy; the first process of the job is a shell that does nothing."""
     samples = []
@@ -245,7 +243,7 @@ def test_samples_without_the_tree_are_passed_over(tmp_path: Path) -> None:
 def test_a_sample_after_the_end_does_not_make_the_job_somebody_else(tmp_path: Path) -> None:
     """The kernel forgets a process that ended; its CPU time is in the board's all the same."""
     samples: list[dict[str, Any]] = [
-        {"mono_ns": n * SECOND, "cpu_busy_ns": n * SECOND, "utime_ns": n * SECOND, "stime_ns": 0}
+        {"mono_ns": n * SECOND, "cpu_busy_ns": n * SECOND, "tree_cpu_ns": n * SECOND}
         for n in range(3)
     ]
     samples.append({"mono_ns": 4 * SECOND, "cpu_busy_ns": 4 * SECOND})

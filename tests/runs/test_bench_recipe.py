@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from model_hub import model_hub
 from tiny_gguf import write_tiny_gguf
 
-from labctl import shipped
+from labctl import package_data
 from labctl.config.lab import LabFile, lab_model
 from labctl.config.models import ModelSource
 from labctl.config.recipe import Recipe, load_recipe
@@ -44,7 +44,7 @@ def recipe_of(given: Sequence[str], root: Path, *settings: str, target: str = "r
 
 def test_all_but_the_models_is_as_q8_latency_has_it(root: Path) -> None:
     made = recipe_of(["Small Model.Q8_0.gguf"], root, target="rk3588")
-    base = load_recipe(shipped.RECIPES / "q8_latency.yaml")
+    base = load_recipe(package_data.RECIPES / "q8_latency.yaml")
     changed = {"name", "description", "target", "models", "model"}
     assert made.model_dump(exclude=changed) == base.model_dump(exclude=changed)
     assert (made.name, made.target, made.model) == ("bench", "rk3588", "small-model-q8_0")
@@ -173,7 +173,7 @@ def test_the_chip_in_the_device_tree_tells_more_than_the_cores(tmp_path: Path) -
     # A target of a lab that names no chip.
     mine = tmp_path / "toolchains" / "mine" / "target.yaml"
     mine.parent.mkdir(parents=True)
-    shipped_text = (shipped.TOOLCHAINS / "rk3568" / "target.yaml").read_text()
+    shipped_text = (package_data.TOOLCHAINS / "rk3568" / "target.yaml").read_text()
     lines = [line for line in shipped_text.splitlines() if not line.startswith("compatible")]
     mine.write_text("\n".join(lines).replace("name: rk3568", "name: mine") + "\n")
     assert recognise(other, tmp_path)[0].name == "mine"

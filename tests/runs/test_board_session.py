@@ -4,6 +4,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from wrapped_transport import WrappedTransport
 
 from labctl.board.store import STAT
 from labctl.config.lab import LabFile, lab_model
@@ -16,7 +17,6 @@ from labctl.runs.board.session import BoardSession
 from labctl.transport.base import CommandResult, Transport
 from labctl.transport.local import LocalTransport
 from labctl.transport.registry import TRANSPORTS
-from labctl.transport.testing import WrappedTransport
 
 RK3568 = load_target("rk3568")
 

@@ -152,7 +152,7 @@ def test_a_number_that_nobody_gave_is_none(tmp_path: Path, number: str) -> None:
         other = RunDirectory(tmp_path / f"{AHEAD[:-6]}{len(name):06}")
         other.begin()
         (other.path / name).write_text(
-            f'{{"schema_version": 2, "recorded": {number}}}' if name == "run.json" else number
+            f'{{"schema_version": 1, "recorded": {number}}}' if name == "run.json" else number
         )
     assert recorded_run(tmp_path, FIRST).run().recorded == 1
     assert find_run(tmp_path, "latest").path.name == FIRST

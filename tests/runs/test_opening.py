@@ -8,8 +8,9 @@ from pathlib import Path
 
 import agent_builds
 import pytest
+from wrapped_transport import WrappedTransport
 
-from labctl import files
+from labctl import file_hashes
 from labctl.config.lab import Board, LabFile, find_lab
 from labctl.config.recipe import Recipe
 from labctl.errors import BoardBusy, BoardNoSpace
@@ -22,7 +23,6 @@ from labctl.state.events import this_user
 from labctl.state.state import lab_state
 from labctl.transport.base import CommandResult, Transport
 from labctl.transport.registry import TRANSPORTS
-from labctl.transport.testing import WrappedTransport
 
 METRIC = {"metric": "tokens_per_second", "unit": "tokens_per_s"}
 
@@ -98,7 +98,7 @@ class Asked:
 
 @pytest.fixture
 def asked(tmp_path: Path, private_state: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
-    monkeypatch.setattr(files, "_SETTLED_NS", 0)
+    monkeypatch.setattr(file_hashes, "_SETTLED_NS", 0)
     monkeypatch.chdir(tmp_path)
     return Asked(tmp_path)
 

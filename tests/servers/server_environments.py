@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from labctl.files import cache_dir
+from labctl.folders import cache_dir
 
 REQUIREMENTS = Path(__file__).parent / "requirements"
 #: Optional parts that break the program which needs the rest: they are built for CUDA's torch.

@@ -20,7 +20,7 @@ from labctl.state.health import Health
 from labctl.state.job import NewJob
 from labctl.state.leases import Wish
 from labctl.state.state import LabState, lab_state
-from labctl.state.tables import COLUMNS, TABLES
+from labctl.state.tables import COLUMNS
 
 QUOTAS = {"default": Quota(boards=5, hours=100)}
 
@@ -86,7 +86,6 @@ def shown(value: Any) -> str:
 
 def test_every_column_of_every_table_has_its_rule(lab: Filled) -> None:
     state = lab.state
-    assert COLUMNS.keys() == TABLES.keys()
     with state.changing() as connection:
         for table, columns in COLUMNS.items():
             found = connection.execute(text(f"SELECT * FROM {table}"))

@@ -13,8 +13,9 @@ from labctl.build.builder import build
 from labctl.build.plan import BuildRequest
 from labctl.build.zig import environment, locate, zig_flags
 from labctl.config.target import load_target
-from labctl.files import cache_dir, locked
-from labctl.shipped import TOOLCHAINS
+from labctl.folders import cache_dir
+from labctl.locks import locked
+from labctl.package_data import TOOLCHAINS
 
 SOURCE = TOOLCHAINS / "agent"
 HOST = f"host-{platform.machine()}"

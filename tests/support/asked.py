@@ -8,7 +8,7 @@ from labctl.evaluation.endpoints.base import EndpointClient, Generation, Generat
 from labctl.evaluation.endpoints.opening import Api, open_client
 
 T = TypeVar("T")
-APIS: tuple[Api, ...] = ("openai-chat", "openai-completions", "tgi", "llama-server")
+APIS: tuple[Api, ...] = ("openai-chat", "openai-completions", "llama-server")
 
 
 def request(api: Api, text: str = "What is 2 + 2?", **more: Any) -> GenerationRequest:

@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 
 from labctl import process
-from labctl.files import cache_dir, locked, scratch
+from labctl.files import scratch
+from labctl.folders import cache_dir
+from labctl.locks import locked
 
 EMULATOR = "qemu-system-aarch64"
 #: What they need comes along, but for what ext4 asks for by the name of its algorithm alone. The

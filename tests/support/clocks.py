@@ -9,7 +9,7 @@ import pytest
 def an_hour_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let files that are written now be at rest: the time of day is an hour ahead of them."""
     now = time.time_ns
-    monkeypatch.setattr("labctl.files.time.time_ns", lambda: now() + 3600 * 10**9)
+    monkeypatch.setattr("labctl.file_hashes.time.time_ns", lambda: now() + 3600 * 10**9)
 
 
 def skip_waits(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from simulated_servers import one_slot, rows_of, stage_of
 
 from labctl.errors import HostError
 from labctl.evaluation.serving.directory import REQUESTS, STAGES, LoadTestDirectory
-from labctl.evaluation.serving.recipe import load_load_test
+from labctl.evaluation.serving.recipe import LoadTestRecipe
 from labctl.evaluation.serving.results import judge, results_of
 from labctl.records.evaluation import EndpointRecord
 from labctl.records.run import RunEnd
@@ -47,7 +47,7 @@ def made_load_test(runs: Path, name: str, loads: Sequence[Load], state: Any) -> 
     runs.mkdir(parents=True, exist_ok=True)
     recipe = runs.parent / f"{name}.yaml"
     recipe.write_text(RECIPE)
-    resolved = load_load_test(recipe).resolved()
+    resolved = LoadTestRecipe.read(recipe).resolved()
     directory = LoadTestDirectory(runs / f"20261120T22300{len(name) % 10}Z-{name}-abcdef")
     directory.begin()
     directory.open_test(_record(directory.path.name, resolved), RECIPE)

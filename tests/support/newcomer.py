@@ -16,7 +16,7 @@ import pytest
 from terminals import terminal
 
 from labctl import process
-from labctl.files import cache_dir
+from labctl.folders import cache_dir
 
 ROOT = Path(__file__).parents[2]
 COLUMNS = 80

@@ -1,8 +1,11 @@
 """A lab whose nights build a tiny program of C; each folder of source has its own speed."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import agent_builds
+from virtual_process import virtual_board_process
 
 SPEC = """\
 product: ticker
@@ -73,6 +76,19 @@ def give_ticker(root: Path) -> None:
     ):
         (root / name).parent.mkdir(exist_ok=True)
         (root / name).write_text(text)
+
+
+@contextmanager
+def second_board(root: Path) -> Iterator[None]:
+    """Serve another virtual board of a lab: ``vb2`` in its devices.yaml."""
+    with virtual_board_process(root / "second", "--target", agent_builds.HOST) as board:
+        devices = root / "devices.yaml"
+        devices.write_text(
+            devices.read_text() + f"  vb2:\n    target: {agent_builds.HOST}\n"
+            f'    transport: {{kind: hdc, link: tcp, address: "{board.address}"}}\n'
+            f"    workdir: {board.workdir}\n"
+        )
+        yield
 
 
 def write_source(root: Path, name: str, milliseconds: int, *, status: int = 0) -> None:

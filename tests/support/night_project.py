@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import agent_builds
+from night_lab import RECIPE, SPEC
 
 #: Milliseconds between two lines.
 USUAL = 20.0
@@ -22,31 +23,6 @@ int main(int count, char **words) {{
   }}
   {end}
 }}
-"""
-SPEC = """\
-product: ticker
-description: A program that prints a line every few milliseconds
-builder: compile
-default_version: v1
-versions:
-  v1: {{source: {{git: {repository}, ref: {first}}}}}
-tools:
-  ticker:
-    sources: [ticker.c]
-    flags: [-O1, -static, -s]
-"""
-RECIPE = f"""\
-name: ticking
-target: {agent_builds.HOST}
-engine:
-  name: command
-  program: {{product: ticker, tool: ticker}}
-  arguments: ["{{tokens}}"]
-  tokens: {{stream: stdout, each: line, count: tokens}}
-models: {{none: {{file: models/any.bin}}}}
-parameters: {{tokens: 12}}
-max_time: 1m
-sampling_interval: none
 """
 
 
@@ -147,7 +123,8 @@ def make_project(folder: Path) -> Project:
 def give_project(root: Path, boards: list[str], *, find: str = "5%", time: str = "2h") -> Project:
     """Give a lab the project, its recipe, and a plan for some boards."""
     project = make_project(root / "upstream")
-    spec = SPEC.format(repository=project.folder, first=project.ids[0])
+    first = f"git: {project.folder}, ref: {project.ids[0]}"
+    spec = SPEC.replace("folder: ../../source/good", first)
     plan = (
         "name: project\nbuilds:\n  ticker:\n    product: ticker\n"
         f"    good: {{git: {project.folder}, ref: {project.ids[0]}}}\n"
@@ -158,7 +135,7 @@ def give_project(root: Path, boards: list[str], *, find: str = "5%", time: str =
     for name, text in (
         (f"toolchains/{agent_builds.HOST}/ticker.yaml", spec),
         ("models/any.bin", "\0" * 1000),
-        ("recipes/ticking.yaml", RECIPE),
+        ("recipes/ticking.yaml", RECIPE.replace("tokens: 9", "tokens: 12")),
         ("plan.yaml", plan),
     ):
         (root / name).parent.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,9 @@ import pytest
 
 from labctl import process
 from labctl.build.container.image import BASE_VARIABLE
-from labctl.files import cache_dir, locked, scratch, write_atomic
+from labctl.files import scratch, write_atomic
+from labctl.folders import cache_dir
+from labctl.locks import locked
 
 #: As root in a virtual machine or a container there may be neither cgroups v2 nor network plugins.
 _CONTAINERS_CONF = """\

@@ -2,8 +2,8 @@
 
 from raw_hdc import RawPeer
 
+from labctl.hdc.lz4_chunks import decompress_chunk
 from labctl.hdc.messages import TransferConfig, TransferPayload
-from labctl.hdc.transfer import decompress_chunk
 from labctl.hdc.wire import Command
 
 CLOSE = (Command.CHANNEL_CLOSE, b"\x01")

@@ -126,7 +126,7 @@ def probe(**changes: Any) -> BoardProbe:
         "agent_version": "1",
         "labctl_version": "0",
         "facts": run().facts,
-        "memory": (MemoryRate(threads=4, bytes_per_second=3_000, buffer_bytes=1),),
+        "memory": (MemoryRate(threads=4, bytes_per_second=3_000),),
         "slower": (Slowdown(what="memory read, 4 threads", before=9, now=1),),
     }
     return BoardProbe.model_validate({**values, **changes})

@@ -280,68 +280,6 @@ class LlamaCompletion(Shape):
         }
 
 
-class Tgi(Shape):
-    """/generate and /generate_stream of Text Generation Inference."""
-
-    ends_with_done = False
-
-    def __init__(self, body: dict[str, Any], *, stream: bool = False):
-        super().__init__(body)
-        self._stream = stream
-        self.parameters = body.get("parameters") or {}
-        self._held: dict[str, Any] | None = None
-
-    @property
-    def stream(self) -> bool:
-        return self._stream
-
-    @property
-    def prompt(self) -> str:
-        return str(self.body["inputs"])
-
-    @property
-    def limit(self) -> int | None:
-        return self.parameters.get("max_new_tokens")
-
-    @property
-    def stops(self) -> list[str]:
-        return list(self.parameters.get("stop") or [])
-
-    def event(self, step: Step, answer: Answer, count: int, offset: int) -> dict[str, Any] | None:
-        """The last token's event holds the end, too: each is sent when the next is known."""
-        before, self._held = self._held, {"index": count, "token": self.token(step)}
-        if step.finish is None:
-            self._held |= {"generated_text": None, "details": None}
-        return before
-
-    def last(self, done: Done) -> list[dict[str, Any]]:
-        return [{**(self._held or {}), **self.end(done)}]
-
-    def token(self, step: Step) -> dict[str, Any]:
-        special = step.id == EOS
-        text = "</s>" if special else step.text or ""
-        return {"id": step.id, "text": text, "logprob": -0.5, "special": special}
-
-    def end(self, done: Done) -> dict[str, Any]:
-        stopped = done.steps[-1].id != EOS
-        finish = {"stop": "stop_sequence" if stopped else "eos_token"}
-        details = {
-            "finish_reason": finish.get(done.finish, done.finish),
-            "generated_tokens": done.count,
-            "seed": None,
-            "input_length": done.prompt_tokens,
-        }
-        return {"generated_text": done.text, "details": details}
-
-    def whole(self, done: Done) -> Any:
-        end = self.end(done)
-        end["details"] |= {"prefill": [], "tokens": [self.token(step) for step in done.steps]}
-        return end
-
-    def error(self, status: int, message: str) -> Any:
-        return {"error": message, "error_type": "overloaded" if status == 429 else "generation"}
-
-
 def shape(path: str, body: dict[str, Any]) -> Shape | None:
     """The API behind a path."""
     if path == "/v1/completions":
@@ -350,8 +288,6 @@ def shape(path: str, body: dict[str, Any]) -> Shape | None:
         return Chat(body)
     if path in ("/completion", "/completions"):
         return LlamaCompletion(body)
-    if path in ("/generate", "/generate_stream"):
-        return Tgi(body, stream=path.endswith("stream"))
     return None
 
 
@@ -360,8 +296,6 @@ def facts(
 ) -> Any:
     """What is asked beside answers; None: no such path."""
     if path == "/tokenize":
-        if "inputs" in body:
-            return [{"id": token_id(token), "text": token} for token in tokenize(body["inputs"])]
         text = body.get("content", body.get("prompt", ""))
         ids = [token_id(token) for token in tokenize(text)]
         return {"tokens": ids, "count": len(ids), "max_model_len": context}
@@ -372,7 +306,7 @@ def facts(
         "/health": {"status": "ok"},
         "/v1/models": {
             "object": "list",
-            "data": [{"id": name, "object": "model"} for name in models],
+            "data": [{"id": name, "object": "model", "max_model_len": context} for name in models],
         },
         "/props": {
             "chat_template": template,
@@ -380,7 +314,6 @@ def facts(
             "build_info": "b1-scripted",
             "total_slots": 1,
         },
-        "/info": {"model_id": MODEL, "version": "3.3.0", "max_total_tokens": context},
         "/version": {"version": "0.0.scripted"},
     }.get(path)
 

@@ -16,7 +16,9 @@ import pytest
 from sshd_host import SshHost, ssh_host
 
 from labctl import process
-from labctl.files import cache_dir, locked, scratch
+from labctl.files import scratch
+from labctl.folders import cache_dir
+from labctl.locks import locked
 
 #: A C compiler, and what a POSIX machine has. No CMake: it is not needed for the agent.
 PACKAGES = (

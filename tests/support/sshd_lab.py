@@ -20,9 +20,9 @@ from labctl.build.plan import BuildRequest
 from labctl.build.progress import BuildProgress, Step
 from labctl.build.remote import SshBuilder
 from labctl.build.source import Folder
-from labctl.build.workspace import Workspace, WorkspaceInputs
+from labctl.build.workspace import Program, Workspace, WorkspaceInputs
 from labctl.config.lab import find_lab
-from labctl.shipped import TOOLCHAINS
+from labctl.package_data import TOOLCHAINS
 from labctl.transport.registry import TRANSPORTS
 
 #: This machine's own kind: what is built starts here.
@@ -150,7 +150,9 @@ def run_in(
 ) -> process.Completed:
     """Run a program on a place."""
     log = Path(os.environ["LABCTL_CACHE"]) / "log"
-    return workspace.run(words, timeout=timeout, on_line=on_line, log=log, env={"LC_ALL": "C"})
+    return workspace.run(
+        Program(words=words, timeout=timeout, on_line=on_line, log=log, env={"LC_ALL": "C"})
+    )
 
 
 def is_lasting(host: SshHost) -> bool:

@@ -24,7 +24,13 @@ def _run(*words: str, cwd: Path | None = None) -> None:
 
 
 def write_package(
-    site: Path, distribution: str, code: str, *, name: str = "other", version: str = "0.1"
+    site: Path,
+    distribution: str,
+    code: str,
+    *,
+    name: str = "other",
+    version: str = "0.1",
+    offers: str = "engines",
 ) -> None:
     """A package as an installer leaves it, whose one module offers the engine ``name``."""
     module = distribution.replace("-", "_")
@@ -34,7 +40,7 @@ def write_package(
     info.mkdir()
     files: Mapping[str, str] = {
         "METADATA": f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n",
-        "entry_points.txt": f"[labctl.engines]\n{name} = {module}:ENGINES\n",
+        "entry_points.txt": f"[labctl.{offers}]\n{name} = {module}:{offers.upper()}\n",
     }
     for file, text in files.items():
         (info / file).write_text(text)

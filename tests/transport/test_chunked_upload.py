@@ -12,6 +12,7 @@ import pytest
 from agent_fences import native_fence
 from listening_sockets import listening
 from sshd_host import ssh_host
+from wrapped_transport import WrappedTransport
 
 from labctl.board.store import BoardStore, StoredObject
 from labctl.board.upload.client import ChunkedFile
@@ -21,7 +22,6 @@ from labctl.transport.base import TransferOptions, Transport
 from labctl.transport.file_transfer import FileTransfer
 from labctl.transport.hdc import HdcTcpConfig
 from labctl.transport.linked import Stream
-from labctl.transport.testing import WrappedTransport
 from labctl.virtual.board import VirtualBoard, serving
 
 #: The least that comes in chunks.

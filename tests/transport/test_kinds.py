@@ -1,20 +1,21 @@
 """Kinds of transport: a lab asks a model about itself, and takes one that labctl does not know."""
 
 import ast
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args, get_type_hints
 
 import pytest
+from third_party import write_package
 
 import labctl
-from labctl.config.lab import Lab, lab_model
+from labctl.config.lab import Lab, find_lab, lab_model
 from labctl.config.transport import TransportConfig
 from labctl.config.yaml.document import parse
 from labctl.errors import ConfigError, HostError
 from labctl.transport.base import OpenOptions, Transport, rules
-from labctl.transport.config import UsualConfig
 from labctl.transport.hdc import HdcServerConfig, HdcTcpConfig
 from labctl.transport.local import LocalConfig
 from labctl.transport.registry import TRANSPORTS
@@ -26,7 +27,11 @@ PACKAGE = Path(labctl.__file__).parent
 #: A library below the transports, with asyncio's of the same name.
 BELOW = {"transport", "hdc"}
 #: `labctl hdc list` shows the lab's boards over hdc: that kind is what it is asked for.
-ALLOWED = {("cli/hdc/listing.py", "board.transport.kind == 'hdc'")}
+#: A model of an installed package is checked.
+ALLOWED = {
+    ("cli/hdc/listing.py", "board.transport.kind == 'hdc'"),
+    ("config/transport.py", "issubclass(candidate, TransportConfig)"),
+}
 KINDS = {get_args(get_type_hints(config)["kind"])[0] for config in TRANSPORTS}
 
 
@@ -39,10 +44,10 @@ def subclasses(base: type) -> Iterator[type]:
 
 CLASSES = {
     one.__name__
-    for base in (Transport, UsualConfig)
+    for base in (Transport, TransportConfig)
     for one in subclasses(base)
     if one.__module__.startswith("labctl.")
-} | {TransportConfig.__name__}
+}
 
 
 def probes(tree: ast.AST) -> Iterator[str]:
@@ -143,7 +148,7 @@ def test_each_kind_answers_for_itself() -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SerialConfig(UsualConfig):
+class SerialConfig(TransportConfig):
     """A board on a serial line: a kind of somebody else."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = rules()
@@ -191,6 +196,48 @@ def test_a_kind_of_somebody_else_needs_no_edit() -> None:
     with board.transport.open() as link:
         assert link.run("true", timeout=1).text == "yes\n"
     assert not board.transport.is_this_host
+
+
+SERIAL_PACKAGE = """\
+from test_kinds import SerialConfig
+
+TRANSPORTS = (SerialConfig,)
+"""
+
+
+def test_a_package_brings_a_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one of another package, which fails when it is imported, is not asked for."""
+    (tmp_path / "devices.yaml").write_text(SERIAL)
+    with pytest.raises(ConfigError, match=r"boards\.old\.transport\.kind"):
+        find_lab(tmp_path, TRANSPORTS)
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    write_package(tmp_path / "site", "rs232", SERIAL_PACKAGE, name="serial", offers="transports")
+    write_package(tmp_path / "site", "gpib", "1 / 0", name="gpib", offers="transports")
+    assert find_lab(tmp_path, TRANSPORTS).board("old").transport.location == "/dev/ttyUSB0"
+
+
+@pytest.mark.parametrize(
+    ("code", "problem"),
+    [
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("TRANSPORTS = (str,)", "rs232:TRANSPORTS is not a tuple of TransportConfigs"),
+        (
+            "from labctl.transport.local import LocalConfig\nTRANSPORTS = (LocalConfig,)",
+            "the kind of rs232:TRANSPORTS is not 'serial'",
+        ),
+    ],
+)
+def test_a_package_that_does_not_fit_is_named(
+    code: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "devices.yaml").write_text(SERIAL)
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    monkeypatch.delitem(sys.modules, "rs232", raising=False)
+    write_package(tmp_path / "site", "rs232", code, name="serial", offers="transports")
+    with pytest.raises(ConfigError) as caught:
+        find_lab(tmp_path, TRANSPORTS)
+    told = f"the transport 'serial' of rs232 0.1 cannot be used: {problem}"
+    assert caught.value.message == told
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 import pytest
+from wrapped_transport import WrappedTransport
 
 from labctl.errors import DeviceLost, LeaseLost, LinkError
 from labctl.transport.base import TransferOptions, Transport
 from labctl.transport.file_transfer import BoardHash, FileTransfer
 from labctl.transport.linked import LinkedTransport, Stream
 from labctl.transport.local import LocalTransport
-from labctl.transport.testing import ScriptedTransport, WrappedTransport
+from labctl.transport.testing import ScriptedTransport
 
 
 @dataclass

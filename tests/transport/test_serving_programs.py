@@ -23,7 +23,7 @@ from labctl.hdc.server_client.session import ServerSession
 from labctl.retry import wait_until
 from labctl.transport.hdc_server import private as private_servers
 from labctl.transport.hdc_server import shared as serving
-from labctl.transport.hdc_server.private import ServerPool
+from labctl.transport.hdc_server.private import PrivateServer
 from labctl.transport.hdc_server.process import start_server
 from labctl.transport.hdc_server.shared import attached_boards, running_server
 from labctl.virtual.board import VirtualBoard
@@ -212,10 +212,10 @@ def test_hdc_of_another_machine(hdc: FakeHdc, free_port: int, program: bytes) ->
 
 
 @pytest.fixture
-def pool(free_port: int) -> Iterator[ServerPool]:
-    pool = ServerPool(boards_per_server=2, users_port=free_port)
-    yield pool
-    pool.close()
+def private(free_port: int) -> Iterator[PrivateServer]:
+    private = PrivateServer(users_port=free_port)
+    yield private
+    private.close()
 
 
 def environment(pid: int) -> dict[str, str]:
@@ -224,14 +224,14 @@ def environment(pid: int) -> dict[str, str]:
 
 
 def pids(state: Path) -> list[int]:
-    files = sorted((state / "hdc" / "private").glob(f"*/*/{PID_FILE}"))
+    files = sorted((state / "hdc" / "private").glob(f"*/{PID_FILE}"))
     return [int(file.read_text()) for file in files]
 
 
 def test_a_private_server_touches_nothing_of_the_users(
-    hdc: FakeHdc, pool: ServerPool, address: str, private_state: Path
+    hdc: FakeHdc, private: PrivateServer, address: str, private_state: Path
 ) -> None:
-    server = pool.server_for(address, timeout=30)
+    server = private.running(address, timeout=30)
     assert echo(server, address) == b"here\n"
     (pid,) = pids(private_state)
     its = environment(pid)
@@ -242,110 +242,81 @@ def test_a_private_server_touches_nothing_of_the_users(
     keys = Path(its["HOME"]) / ".harmony"
     assert HostKey.load(keys / "hdckey").public_pem == (keys / "hdckey.pub").read_text()
     assert stat.S_IMODE((keys / "hdckey").stat().st_mode) == 0o600
-    pool.close()
+    private.close()
     assert ends(pid)
     assert not Path(its["TMPDIR"]).exists()
     assert Path(its["HOME"]).exists()  # boards have allowed its key
 
 
-def test_boards_are_spread_and_stay(hdc: FakeHdc, pool: ServerPool) -> None:
+def test_boards_share_one_server(hdc: FakeHdc, private: PrivateServer, private_state: Path) -> None:
     keys = [f"10.0.0.{number}:5555" for number in range(5)]
     with ThreadPoolExecutor(5) as threads:
-        first = list(threads.map(lambda key: pool.server_for(key, timeout=30).port, keys))
-    assert len(pool) == 3
-    assert max(first.count(port) for port in first) == 2
-    assert [pool.server_for(key, timeout=30).port for key in keys] == first
+        ports = set(threads.map(lambda key: private.running(key, timeout=30).port, keys))
+    assert len(ports) == len(pids(private_state)) == 1
 
 
-def test_more_boards_than_one_server_takes(hdc: FakeHdc, address: str, private_state: Path) -> None:
-    """130 boards on TCP, each of which answers through its server."""
-    hdc.does(dial=address, boards={})
-    keys = [f"10.0.{n // 100}.{n % 100}:5555" for n in range(130)]
-    pool = ServerPool()
-    try:
-        with ThreadPoolExecutor(8) as threads:
-            said = list(threads.map(lambda key: echo(pool.server_for(key, timeout=30), key), keys))
-        assert said == [b"here\n"] * 130
-        assert len(pool) == 2
-        used = {pool.server_for(key, timeout=30).port for key in keys}
-        counts = [
-            len(HdcServer("127.0.0.1", port).list_targets(timeout=30)) for port in sorted(used)
-        ]
-        assert sorted(counts) == [10, 120]
-    finally:
-        pool.close()
-    assert pids(private_state) == []
-
-
-def test_threads_share_one_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_share_one_private_server(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two would each have a server that takes the boards on cables."""
     made: list[object] = []
 
-    class Pool:
+    class Server:
         def __init__(self) -> None:
             time.sleep(0.1)  # the others come meanwhile
             made.append(self)
 
-        def server_for(self, key: str, *, timeout: float) -> HdcServer:
+        def running(self, key: str, *, timeout: float) -> HdcServer:
             return HdcServer("127.0.0.1", len(made))
 
         def close(self) -> None:
             pass
 
-    monkeypatch.setattr(private_servers, "ServerPool", Pool)
+    monkeypatch.setattr(private_servers, "PrivateServer", Server)
     monkeypatch.setattr(serving.atexit, "register", lambda _: None)
-    serving._private_pool.cache_clear()
+    serving._private.cache_clear()
     try:
         with ThreadPoolExecutor(4) as threads:
             list(threads.map(lambda n: serving.private_server(f"k{n}", timeout=1), range(4)))
         assert len(made) == 1
     finally:
-        serving._private_pool.cache_clear()
+        serving._private.cache_clear()
 
 
 def test_a_full_server_says_so(hdc: FakeHdc, address: str) -> None:
     hdc.does(dial=address, boards={f"cable{n}": address for n in range(128)})
-    pool = ServerPool()
+    private = PrivateServer()
     try:
         with pytest.raises(LinkRefused, match="knows no board") as caught:
-            echo(pool.server_for("10.0.0.1:1", timeout=30), "10.0.0.1:1")
+            echo(private.running("10.0.0.1:1", timeout=30), "10.0.0.1:1")
         assert "at most 128" in (caught.value.hint or "")
     finally:
-        pool.close()
+        private.close()
 
 
 def test_a_private_server_is_run_again(
-    hdc: FakeHdc, pool: ServerPool, address: str, private_state: Path
+    hdc: FakeHdc, private: PrivateServer, address: str, private_state: Path
 ) -> None:
-    assert echo(pool.server_for(address, timeout=30), address) == b"here\n"
+    assert echo(private.running(address, timeout=30), address) == b"here\n"
     (first,) = pids(private_state)
     os.kill(first, signal.SIGKILL)
     assert ends(first)
-    assert echo(pool.server_for(address, timeout=30), address) == b"here\n"
+    assert echo(private.running(address, timeout=30), address) == b"here\n"
     (second,) = pids(private_state)
     os.kill(second, signal.SIGSTOP)  # it hangs: ours, so it is replaced
-    assert echo(pool.server_for(address, timeout=0.5), address) == b"here\n"
+    assert echo(private.running(address, timeout=0.5), address) == b"here\n"
     assert ends(second)
 
 
-def test_boards_on_cables_share_the_first_server(
-    hdc: FakeHdc, pool: ServerPool, address: str
+def test_the_users_server_keeps_the_cables(
+    hdc: FakeHdc, private: PrivateServer, free_port: int
 ) -> None:
-    hdc.does(boards={f"cable{n}": address for n in range(4)})
-    first = pool.server_for("10.0.0.1:1", timeout=30).port
-    assert {pool.server_for(f"cable{n}", timeout=30).port for n in range(4)} == {first}
-    assert pool.server_for("10.0.0.2:1", timeout=30).port != first  # that one is full
-
-
-def test_the_users_server_keeps_the_cables(hdc: FakeHdc, pool: ServerPool, free_port: int) -> None:
     running_server("127.0.0.1", free_port, timeout=30)
     with pytest.raises(HostError, match="two servers would compete") as caught:
-        pool.server_for("cable1", timeout=30)
+        private.running("cable1", timeout=30)
     assert "private" in (caught.value.hint or "")
 
 
 def test_what_a_killed_labctl_left_is_ended(
-    hdc: FakeHdc, pool: ServerPool, private_state: Path, address: str
+    hdc: FakeHdc, private: PrivateServer, private_state: Path, address: str
 ) -> None:
     code = (
         "import os, signal\n"
@@ -356,13 +327,13 @@ def test_what_a_killed_labctl_left_is_ended(
     subprocess.run([sys.executable, "-c", code], timeout=60, check=False)
     (left,) = pids(private_state)
     assert is_running(left)
-    pool.server_for("10.0.0.1:1", timeout=30)
+    private.running("10.0.0.1:1", timeout=30)
     assert ends(left)
     (ours,) = pids(private_state)
     assert is_running(ours)
-    ServerPool(boards_per_server=1).close()
-    other = ServerPool(boards_per_server=1)
-    other.server_for("10.0.0.1:1", timeout=30)
+    PrivateServer().close()
+    other = PrivateServer()
+    other.running("10.0.0.1:1", timeout=30)
     assert is_running(ours)  # its owner lives
     other.close()
 
@@ -381,20 +352,12 @@ def test_private_servers_end_with_labctl(hdc: FakeHdc, private_state: Path, addr
     assert list((private_state / "hdc" / "private").glob("*/owner")) == []
 
 
-def test_too_few_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("resource.getrlimit", lambda _: (256, 256))
-    with pytest.raises(HostError, match="too few"):
-        ServerPool()
-    monkeypatch.setattr("resource.getrlimit", lambda _: (1024, 1024))
-    assert ServerPool()._room == 64
-
-
 def test_the_message_without_hdc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    pool = ServerPool()
+    private = PrivateServer()
     try:
         with pytest.raises(InfraError, match="no program hdc") as caught:
-            pool.server_for("10.0.0.1:5555", timeout=30)
+            private.running("10.0.0.1:5555", timeout=30)
         assert "link: tcp" in (caught.value.hint or "")
     finally:
-        pool.close()
+        private.close()

@@ -3,7 +3,10 @@
 from collections.abc import Iterator
 
 import pytest
+from chinese_texts import every_text_has_chinese
 from dashboards import Served, made_lab, served
+
+__all__ = ["every_text_has_chinese"]
 
 
 @pytest.fixture(scope="module")

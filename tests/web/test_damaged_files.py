@@ -104,10 +104,10 @@ CONTENTS = {
     "broken JSON": b'{"a": [1, 2',
     "another kind": b"[[1], 2]",
     "deep": b"[" * 100_000,
-    "escapes": b'{"schema_version": 2, "note": "\\u001b[2Jx", "tags": ["\\u001b[2Jx"]}\n',
+    "escapes": b'{"schema_version": 1, "note": "\\u001b[2Jx", "tags": ["\\u001b[2Jx"]}\n',
     "a newer version": b'{"schema_version": 99}',
     "NaN": b'{"schema_version": NaN, "started": NaN}',
-    "absurd times": b'{"schema_version": 2, "utc": "13434-01-01T00:00:00Z", "id": null}',
+    "absurd times": b'{"schema_version": 1, "utc": "13434-01-01T00:00:00Z", "id": null}',
     "100 kB": b"x" * 100_000,
     "a large number": b'{"schema_version": 1' + b"0" * 5000 + b"}",
 }

@@ -16,7 +16,6 @@ from labctl.state.events import this_user
 from labctl.state.health import Health
 from labctl.state.job import NewJob
 from labctl.state.state import lab_state
-from labctl.web.render import PACKAGE, Renderer
 
 GRAFANA = Path(__file__).parents[2] / "docs" / "grafana" / "labctl.json"
 REASON = {"reason": "firmware test"}
@@ -119,20 +118,6 @@ def test_metrics_can_be_read_and_grafana_asks_for_those_that_there_are(dashboard
     text = answer.text
     assert all(name in known or f"# TYPE {name} " in text for name in asked)
     assert len(asked) > 6
-
-
-def test_every_text_of_a_page_has_a_translation() -> None:
-    from importlib import resources
-
-    from labctl.web.chinese import CHINESE
-
-    found: set[str] = set()
-    for template in resources.files(PACKAGE).joinpath("templates").iterdir():
-        text = template.read_text(encoding="utf-8")
-        found |= {a or b for a, b in re.findall(r"""_\((?:"([^"]+)"|'([^']+)')[,)]""", text)}
-    assert len(found) > 80
-    assert found - CHINESE.keys() == set()
-    assert Renderer()
 
 
 def test_tokens_are_made_listed_and_revoked(

@@ -15,7 +15,7 @@ from labctl.records.trial import Failure
 from labctl.report.page.files import make_report
 from labctl.report.page.html import html
 from labctl.report.page.language import Language
-from labctl.report.page.tables import ABSENT
+from labctl.report.table import ABSENT
 from labctl.runs.record.directory import RunDirectory
 
 REFUSED = Failure.of(JobError("status 503: <b>busy</b>\x1b[2J"))

@@ -1,1 +1,1 @@
-"""Upload of large files to a board in chunks that its agent proves."""
+"""Upload of large files to a board in chunks that its agent verifies."""

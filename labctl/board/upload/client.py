@@ -1,8 +1,8 @@
-"""The host's part of ``agent receive``: chunks to a port of the board, each proven there.
+"""The host's part of ``agent receive``: chunks sent to a port of the board, each verified there.
 
 A large file is read once, in chunks, for any number of boards (:class:`ChunkedFile`). The protocol
-is described in ``toolchains/agent/receive.c``. Every chunk that the agent acknowledges was hashed
-there and is in the file; a lost link never makes an acknowledged chunk be sent again.
+is described in ``toolchains/agent/receive.c``. Every acknowledged chunk was hashed by the agent and
+is in the file; after a lost link, acknowledged chunks are not sent again.
 """
 
 import errno
@@ -41,13 +41,13 @@ from labctl.units import size
 CHUNK_BYTES = 4 << 20
 #: Maximum distance of boards in chunks; a slower board reads the file itself.
 _KEPT = 8
-#: Chunks that are read and hashed while earlier ones are sent.
+#: Chunks read and hashed while earlier chunks are sent.
 _AHEAD = 2
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """One chunk and the SHA-256 of it."""
+    """One chunk and its SHA-256."""
 
     index: int
     data: bytes
@@ -55,11 +55,11 @@ class Chunk:
 
 
 class ChunkedFile:
-    """A file whose SHA-256 is known. Safe to use from several threads.
+    """A file with a known SHA-256. Safe to use from several threads.
 
-    Each thread reads the chunks in order. The first to need a chunk reads it for all, and a few
-    ahead; if a slower one has to read it again, the bytes are compared with the first read. Reading
-    and hashing use separate threads. Memory is bounded, whatever the file's size.
+    Each thread reads the chunks in order. The first thread that needs a chunk reads it for all, and
+    a few ahead. If a slower thread has to read it again, the bytes are compared with the first
+    read. Reading and hashing use separate threads. Memory is limited, for any file size.
     """
 
     def __init__(self, path: Path, sha256: str, size_bytes: int, chunk_bytes: int = CHUNK_BYTES):
@@ -73,7 +73,7 @@ class ChunkedFile:
         self._hashed: Future[None] | None = None
         self._kept: OrderedDict[int, Future[Chunk]] = OrderedDict()
         self._asking = threading.Lock()
-        # One thread each: chunks are read, and added to the whole's hash, in their order.
+        # One thread each: chunks are read, and added to the file's hash, in order.
         self._reader = ThreadPoolExecutor(1, "read chunks")
         self._hasher = ThreadPoolExecutor(1, "hash file")
         try:
@@ -85,14 +85,14 @@ class ChunkedFile:
             raise self._changed()
 
     def length(self, index: int) -> int:
-        """Return the size of a chunk in bytes: all but the last have the same."""
+        """Return the size of a chunk in bytes; only the last chunk is smaller."""
         return min(self.chunk_bytes, self.size_bytes - index * self.chunk_bytes)
 
     def chunk(self, index: int) -> Chunk:
         """Return one chunk. Raises ConfigError if the file has changed."""
         with self._asking:
-            # A slower board reads only what it needs: more would displace chunks kept for the
-            # others.
+            # A slower board reads only what it needs: more would displace chunks kept for other
+            # boards.
             ahead = _AHEAD if index + _KEPT >= len(self._digests) else 0
             for wanted in range(index, min(index + 1 + ahead, self.count)):
                 if wanted not in self._kept:
@@ -106,15 +106,16 @@ class ChunkedFile:
             raise error.again() from error
 
     def digest(self, index: int) -> bytes:
-        """Return a chunk's SHA-256; it is read only if nobody has read it yet. Raises
-        ConfigError.
+        """Return a chunk's SHA-256; read the chunk only if it was never read.
+
+        Raises ConfigError.
         """
         if index < len(self._digests):
             return self._digests[index]
         return self.chunk(index).digest
 
     def prove(self) -> None:
-        """Check that the bytes read have the expected SHA-256. Raises ConfigError."""
+        """Check that the read bytes have the expected SHA-256. Raises ConfigError."""
         if len(self._digests) != self.count:
             raise IntegrityError(f"{self.path} was not read to its end")
         if self._hashed is not None:
@@ -142,7 +143,7 @@ class ChunkedFile:
             if self._hashed is not None:
                 self._hashed.result()  # at most one waits, with its data
             self._hashed = self._hasher.submit(self._whole.update, data)
-            self._digests.append(digest)  # last: then the hash of the whole is available
+            self._digests.append(digest)  # last: then the hash of the file is available
         elif index > len(self._digests) or self._digests[index] != digest:
             raise self._changed()
         return Chunk(index, data, digest)
@@ -160,11 +161,12 @@ class ChunkedFile:
         self.close()
 
 
-#: Maximum number of unacknowledged chunks: the cost of a lost link. The first is sent alone, so
-#: that a slow link shows progress soon; each acknowledged one makes room for one more.
+#: Maximum number of unacknowledged chunks: the loss if the link breaks. The first chunk is sent
+#: alone, so that a slow link shows progress soon; each acknowledgement makes room for one more
+#: chunk.
 WINDOW = 4
-#: Number of bytes paced at once: if boards share a low rate, no agent must wait too long. It fits
-#: into one packet of hdc.
+#: Number of bytes paced at once: if boards share a low rate, no agent waits too long. It fits into
+#: one packet of hdc.
 _PIECE_BYTES = 60 << 10
 _DIGEST_BYTES = 32
 _NUMBER = struct.Struct(">I")
@@ -174,19 +176,19 @@ _MOST_DAMAGED = 5
 
 
 class Busy(BoardError):
-    """Another transfer fills the same file."""
+    """Another transfer is filling the same file."""
 
     @classmethod
     def of(cls, label: str, source: ChunkedFile) -> Self:
-        """Make the error for a file on a board."""
+        """Return the error for a file on a board."""
         return cls(f"{label}: another transfer of {source.path.name} is under way")
 
 
 @dataclass
 class Counters:
-    """Bytes of a file on the board, and bytes sent over the link for it; over all attempts.
+    """Bytes of a file on the board, and bytes sent over the link for it, over all attempts.
 
-    ``most_bytes`` is the most that was present in any of them.
+    ``most_bytes`` is the maximum present in any attempt.
     """
 
     present_bytes: int = 0
@@ -209,10 +211,10 @@ def send_chunks(
     Return False if another transfer has completed it meanwhile.
 
     Args:
-        stream: a connection to the agent, whose time-out bounds each wait.
+        stream: a connection to the agent; its time-out limits each wait.
         token: authenticates this host to the agent.
-        finish_timeout: bounds (s) its last sync to the storage.
-        progress: gets the number of bytes proven on the board.
+        finish_timeout: limit (s) of the agent's last sync to the storage.
+        progress: gets the number of bytes verified on the board.
         pace: called before bytes are sent, with their number; it waits if a rate is limited.
 
     Raises DeviceLost, CommandTimeout (acknowledged chunks stay, call again), Busy, IntegrityError,
@@ -234,7 +236,7 @@ def send_chunks(
 
 @dataclass
 class _Talk:
-    """One conversation."""
+    """One conversation with the agent."""
 
     stream: Stream
     source: ChunkedFile
@@ -253,14 +255,14 @@ class _Talk:
 
     @contextmanager
     def named(self) -> Iterator[None]:
-        """Name the file in errors of the link."""
+        """Add the file's name to errors of the link."""
         try:
             yield
         except (CommandTimeout, DeviceLost) as error:
             raise error.during(f"sending {self._what}") from error
 
     def begin(self, token: str) -> bool:
-        """Send the token and read the list of chunks on the board, which reads them all again.
+        """Send the token and receive the list of chunks that the board reads again.
 
         Return False if the file is complete.
         """
@@ -281,7 +283,7 @@ class _Talk:
         return True
 
     def offer(self, index: int) -> None:
-        """Send a chunk unless the board has it."""
+        """Send a chunk unless the board already has it."""
         if index in self.here and self.here[index] == self.source.digest(index):
             self._arrived(index)
             return

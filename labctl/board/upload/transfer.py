@@ -1,6 +1,6 @@
-"""Upload of a large file to a board, robust against failures: each byte once, then its name.
+"""Upload of a large file to a board, robust against failures: each byte once, then the final name.
 
-The agent on the board writes ``.part-<sha256>`` and its journal; both stay if the link, labctl, the
+The agent on the board writes ``.part-<sha256>`` and its journal. Both stay if the link, labctl, the
 host or the board fails, and the next transfer of the same content continues with them.
 """
 
@@ -22,17 +22,19 @@ from labctl.errors import (
     LeaseLost,
     ProtocolError,
 )
-from labctl.files import host_writes, locked, state_dir
+from labctl.files import host_writes
+from labctl.folders import state_dir
+from labctl.locks import locked
 from labctl.progress import BytesDone
 from labctl.retry import RETRY_SECONDS, retry_infra, wait_until
 from labctl.transport.base import CommandResult, Transport, board_error, remote_words
 from labctl.transport.file_transfer import SLOW_BYTES_PER_SECOND
 from labctl.units import size
 
-#: Name of an incomplete file on the board: this prefix and its SHA-256.
+#: Prefix of an incomplete file on the board; its SHA-256 follows.
 PARTIAL = ".part-"
 
-#: Meaning of the exit status of ``agent receive``, see ``failure.h`` of the agent.
+#: Meaning of exit statuses of ``agent receive``, see the agent's ``failure.h``.
 _NO_SPACE, _STALE, _BUSY, _PUBLISHED = 74, 75, 76, 77
 _START_SECONDS = 60.0
 
@@ -44,22 +46,22 @@ class Destination:
     partial: str
     target: str
     executable: bool
-    #: Options for the agent to check the epoch of the sender.
+    #: Options with which the agent checks the sender's epoch.
     fence: tuple[str, ...] = ()
 
 
 def _ignore(_what: object) -> None:
-    """Ignore it."""
+    """Ignore the argument."""
 
 
 @dataclass(frozen=True)
 class DeliveryOptions:
     """Options of a file's upload.
 
-    ``stall_timeout`` (s) bounds each wait for the board; ``retry_timeout`` (s) the time without a
-    new byte while the link is down or another transfer stalls. ``progress`` gets the number of
-    bytes proven on the board, ``on_loss`` the reason to reconnect or to wait for another transfer;
-    ``pace`` gets the number of bytes to send, and waits if a rate is limited.
+    ``stall_timeout`` (s) limits each wait for the board; ``retry_timeout`` (s) limits the time
+    without new bytes while the link is down or another transfer stalls. ``progress`` gets the
+    number of bytes verified on the board. ``on_loss`` gets the reason to reconnect or to wait for
+    another transfer. ``pace`` gets the number of bytes to send, and waits if a rate is limited.
     """
 
     stall_timeout: float = 60.0
@@ -67,13 +69,14 @@ class DeliveryOptions:
     progress: BytesDone = _ignore
     on_loss: Callable[[InfraError], None] = _ignore
     pace: Callable[[int], None] = _ignore
-    #: The agent drops a silent peer after this time (s); then another attempt can take its place.
+    #: The agent drops a silent peer after this time (s); then another attempt can replace it.
     idle_timeout: int = 30
-    #: Time (s) to watch another transfer before trying if it is still active.
+    #: Time (s) to watch another transfer before an attempt shows if it is still active.
     watch_seconds: float = 5.0
-    #: A slow card still reads this much, and syncs it where it was written behind a large cache.
+    #: Minimum speed of a slow card: reading, and syncing if data was first written to a large
+    #: cache.
     storage_bytes_per_second: float = SLOW_BYTES_PER_SECOND
-    #: Files from this size are sent in chunks. Below it, hdc's own transfer is faster.
+    #: Files from this size on are sent in chunks. For smaller files hdc's own transfer is faster.
     chunked_bytes: int = 8 << 20
 
 
@@ -94,7 +97,7 @@ def deliver(
 
 @dataclass
 class _Delivery:
-    """One file on its way to one board."""
+    """One file being sent to one board."""
 
     transport: Transport
     agent: str
@@ -120,7 +123,7 @@ class _Delivery:
     def _attempt(self) -> bool | None:
         """Upload once. Return True if this call published the file, None if it is not complete yet.
 
-        A link that broke after progress is retried at once, with the full ``retry_timeout``.
+        If the link breaks after progress, retry at once with the full ``retry_timeout``.
         """
         best = self.counters.most_bytes
         try:
@@ -155,7 +158,7 @@ class _Delivery:
     def _start(self) -> tuple[int, str] | None:
         """Return the port on which the agent listens on the board, and its token.
 
-        None if the file is there already.
+        None if the file is already there.
         """
         words = (
             *(self.agent, "receive", "--file", self.destination.partial),
@@ -191,7 +194,7 @@ class _Delivery:
             answer = read_json(result.output)
             reason, missing = str(answer["message"]), answer.get("missing_bytes")
         except (ValueError, KeyError, TypeError, AttributeError):
-            return board_error(result.text, what)  # the message is the shell's, not the agent's
+            return board_error(result.text, what)  # the shell's message, not the agent's
         if result.exit_status == _STALE:
             return LeaseLost(f"{what}: {reason}")
         if result.exit_status != _NO_SPACE:
@@ -203,10 +206,11 @@ class _Delivery:
         )
 
     def _await_the_other(self) -> None:
-        """Wait for another transfer of the same file: its bytes need not be sent twice.
+        """Wait for another transfer of the same file, so that its bytes are not sent twice.
 
-        It may also have given up; only another attempt can show that. Raises BoardError if there is
-        no progress for longer than a peer may be silent while it reads its partial file again.
+        The other transfer may also have given up; only another attempt can show that. Raises
+        BoardError if there is no progress for longer than a peer may be silent while it reads its
+        partial file again.
         """
         options = self.options
         retry_timeout = options.retry_timeout + options.idle_timeout + self._storage_seconds
@@ -233,7 +237,7 @@ class _Delivery:
         return self.transport.run(words, timeout=_START_SECONDS).text.strip()
 
 
-#: Name of a transfer under way on the board: this prefix and its token.
+#: Prefix of a running transfer's file on the board; its token follows.
 PREFIX = ".push-"
 
 _FOLDER = "pushes"
@@ -242,13 +246,13 @@ _TOKEN = re.compile(r"[0-9a-f]{32}")
 
 @dataclass(frozen=True)
 class Push:
-    """A transfer under way. Its token marks it as this host's, maybe dead, until it is removed."""
+    """A running transfer. Its token marks it as this host's, even if dead, until removed."""
 
     token: str
     lock: Path
 
     def forget(self) -> None:
-        """Record that nothing is left on the board under its token."""
+        """Record that the board has no leftover with its token."""
         self.lock.unlink(missing_ok=True)
 
 
@@ -264,9 +268,9 @@ def pushing() -> Iterator[Push]:
 
 @contextmanager
 def abandoned(tokens: Iterable[str]) -> Iterator[list[str]]:
-    """Return the tokens of this host whose transfer is dead.
+    """Yield the tokens of this host whose transfer is dead.
 
-    They are removed after the context, if it ends without an error. Raises HostError.
+    The tokens are removed after the context if it ends without an error. Raises HostError.
     """
     dead = []
     with ExitStack() as held:

@@ -7,14 +7,17 @@ from pathlib import Path
 from labctl.build.container.answers import ASK_SECONDS, LABEL, questions_dir
 from labctl.build.container.engine import Engine, find_engine
 from labctl.errors import ToolMissing
-from labctl.files import cache_dir
+from labctl.folders import cache_dir
 from labctl.removal import remove_tree, status_if_there
 
 _KEY = LABEL.partition("=")[0]
 
 
 def remove_abandoned(is_in_use: Callable[[Path], bool], *, dry_run: bool) -> list[str]:
-    """Remove them, and say which; ``is_in_use`` tells of a build's folder. Raises HostError."""
+    """Remove abandoned containers and folders, and return their names.
+
+    ``is_in_use``: True for the folder of a running build. Raises HostError.
+    """
     folders = questions_dir().iterdir() if questions_dir().is_dir() else ()
     oldest = time.time() - 2 * ASK_SECONDS
     found = ((left, status_if_there(left)) for left in folders)

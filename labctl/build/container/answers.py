@@ -10,9 +10,10 @@ from labctl import process
 from labctl.build.container.engine import Engine
 from labctl.build.container.run import Containers
 from labctl.errors import HostError, ToolMissing
-from labctl.files import cache_dir, write_atomic
+from labctl.files import write_atomic
+from labctl.folders import cache_dir
 
-#: The first start of an image can take long: some storage drivers copy all of it.
+#: The first start of an image can be slow: some storage drivers copy all of it.
 ASK_SECONDS = 180.0
 LABEL = "labctl.build=questions"
 
@@ -23,14 +24,14 @@ class _Known(BaseModel):
     """Known output of an image's programs."""
 
     engine: str
-    """An engine of another version may isolate differently."""
+    """Another engine version may isolate differently."""
     isolated: bool
-    """True if its containers can be kept from the network."""
+    """True if the engine can start its containers without a network."""
     answers: dict[str, str | None]
 
 
 class Image:
-    """An image of an engine, and what is known of it. Raises HostError."""
+    """An image of an engine, with the known answers of its programs. Raises HostError."""
 
     def __init__(self, engine: Engine, image: str):
         self.engine = engine
@@ -42,7 +43,7 @@ class Image:
 
     @property
     def isolated(self) -> bool:
-        """True if compilers have no network in it."""
+        """True if compilers in it have no network."""
         return self._known.isolated
 
     @property
@@ -55,7 +56,7 @@ class Image:
 
     @property
     def system(self) -> str | None:
-        """Its operating system."""
+        """Operating system in it."""
         found = _SYSTEM.search(self.ask(["cat", "/etc/os-release"]) or "")
         return found[1] if found else None
 
@@ -68,9 +69,9 @@ class Image:
         return self._known.answers[question]
 
     def is_isolated(self) -> bool:
-        """Start a container without a network, and look whether it can reach any.
+        """Start a container without a network, and return True if it can reach none.
 
-        False where the engine cannot do that. Raises HostError when it starts no container at all.
+        Raises HostError if no container starts at all.
         """
         try:
             routes = self._ask(["cat", "/proc/net/route", "/proc/net/ipv6_route"], network=False)
@@ -100,7 +101,7 @@ class Image:
 
 
 def questions_dir() -> Path:
-    """Folder of what such containers share with labctl while they run."""
+    """Folder with the files that such containers share with labctl while they run."""
     return cache_dir() / "containers" / "questions"
 
 
@@ -109,9 +110,9 @@ def _launch(argv: list[str], cwd: Path, held: int) -> process.Completed:
 
 
 def _ways_out(routes: str) -> list[str]:
-    """Routes that leave the machine.
+    """Return the routes that leave the machine.
 
-    The interface is the first word of a line for IPv4, under a heading, and the last for IPv6.
+    The interface is the first word of an IPv4 line (below a heading), and the last of an IPv6 line.
     """
     lines = [line.split() for line in routes.splitlines()]
     return [

@@ -1,7 +1,7 @@
 """The container builder and its workspace."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,24 +17,25 @@ from labctl.build.manifest import BuilderKind, CompilerKind, Machine
 from labctl.build.progress import OnProgress, ignore
 from labctl.build.source import repositories
 from labctl.build.toolchain import Needs, Toolchain, kit_toolchain
-from labctl.build.workspace import Builder, Folders, Workspace, WorkspaceInputs
+from labctl.build.workspace import Builder, Folders, Program, Workspace, WorkspaceInputs
 from labctl.config.target import Target
 from labctl.errors import CompileError, ConfigError, HostError, ToolMissing
-from labctl.files import cache_dir, host_writes, open_whole
+from labctl.files import host_writes, open_whole
+from labctl.folders import cache_dir
 from labctl.removal import remove_tree
 from labctl.units import size
 
-#: The same on every host, so that the same bytes come out.
+#: The same on every host, so that builds produce the same bytes.
 SOURCE = "/source"
 TREE = "/build"
 CCACHE = "/ccache"
-#: Limits of containers that compile untrusted sources, one program each.
+#: Limits of a container that compiles an untrusted source; each program has its own container.
 RESTRICTIONS = Restrictions(
     memory_bytes=8 << 30, processes=2048, file_bytes=4 << 30, disk_bytes=16 << 30
 )
 UNTRUSTED_SECONDS = 3600.0
 UNTRUSTED_OUTPUT_BYTES = 64 << 20
-#: Each is hidden by a mount of its own.
+#: Each repository is hidden by its own mount.
 MOST_REPOSITORIES = 500
 
 
@@ -52,9 +53,9 @@ class ContainerBuilder(Builder):
         self._image: Image | None = None
 
     def offer(self, target: Target, needs: Needs) -> Toolchain:
-        """Return the GCC of the image, which is built first if it is missing.
+        """Return the GCC of the image; build the image first if it is missing.
 
-        Raises ToolMissing, HostError, HostTimeout, ConfigError (no Containerfile, or a wrong one).
+        Raises ToolMissing, HostError, HostTimeout, ConfigError (Containerfile missing or wrong).
         """
         if needs.asked is CompilerKind.ZIG:
             raise ToolMissing("the container builder compiles with GCC", hint="--builder local")
@@ -78,8 +79,9 @@ class ContainerBuilder(Builder):
         return find_gcc(image.ask, target, needs, on=on) if needs.compiler else kit_toolchain(on)
 
     def folders(self, inputs: WorkspaceInputs) -> Folders:  # noqa: ARG002 - it has the same for all
-        """Return the folders, the same for all builds. Kits have the same paths in a container as
-        here.
+        """Return the folders, the same for all builds.
+
+        SDKs have the same paths in the container as on this host.
         """
         return Folders(source=SOURCE, tree=TREE)
 
@@ -91,7 +93,7 @@ class ContainerBuilder(Builder):
         lock: int,
         on_progress: OnProgress,  # noqa: ARG002 - nothing is sent
     ) -> Iterator[Workspace]:
-        """Make the tree on this host, and end what an earlier build has left running."""
+        """Make the tree on this host, and end programs that an earlier build left running."""
         image = self._image
         if image is None:
             raise HostError("the container builder has not been asked for its toolchain")
@@ -103,13 +105,13 @@ class ContainerBuilder(Builder):
             )
         label = f"labctl.build={inputs.home}"
         image.engine.remove_labelled(label)
-        # What others compile must not come from what an untrusted source left.
+        # Other builds must not use files that an untrusted source left.
         tree, ccache = inputs.home / "tree", (inputs.home if self._untrusted else cache_dir())
         ccache, control = ccache / "ccache", inputs.home / "container"
         if self._untrusted:
             with host_writes(inputs.home):
                 inputs.home.mkdir(parents=True, exist_ok=True)
-                inputs.home.chmod(0o700)  # programs of root's with its rights may lie there
+                inputs.home.chmod(0o700)  # it may hold programs owned by root, with setuid
         for folder in (tree, ccache):
             with host_writes(folder):
                 folder.mkdir(parents=True, exist_ok=True)
@@ -136,7 +138,7 @@ class ContainerBuilder(Builder):
 class ContainerWorkspace(Workspace):
     """Folders of this host, and programs in containers that see them under other names.
 
-    A program may leave links in the tree: none is followed out of it on this host.
+    A program may leave links in the tree: labctl follows none out of the tree on this host.
     """
 
     def __init__(
@@ -148,38 +150,29 @@ class ContainerWorkspace(Workspace):
         self._containers = containers
         self._lock = lock
 
-    def run(
-        self,
-        words: Sequence[str],
-        *,
-        timeout: float,
-        on_line: Callable[[str], None],
-        log: Path,
-        env: Mapping[str, str],
-        cwd: str | None = None,
-    ) -> process.Completed:
+    def run(self, program: Program) -> process.Completed:
         """Run it in its own container."""
 
         restricted = self._containers.restrictions is not None
-        see = _counted(on_line, words[0]) if restricted else on_line
-        seconds = min(timeout, UNTRUSTED_SECONDS) if restricted else timeout
+        see = _counted(program.on_line, program.words[0]) if restricted else program.on_line
+        seconds = min(program.timeout, UNTRUSTED_SECONDS) if restricted else program.timeout
 
         def launch(argv: list[str], cwd: Path, held: int) -> process.Completed:
             return process.run_streaming(
                 argv,
                 timeout=seconds,
                 on_line=see,
-                log=log,
+                log=program.log,
                 cwd=cwd,
                 keep_open=(self._lock, held),
             )
 
         return self._containers.run(
-            words,
+            program.words,
             launch=launch,
             seconds=seconds,
-            env={"CCACHE_DIR": CCACHE, **env},
-            cwd=cwd or TREE,
+            env={"CCACHE_DIR": CCACHE, **program.env},
+            cwd=program.cwd or TREE,
         )
 
     def read(self, name: str) -> str | None:
@@ -195,11 +188,11 @@ class ContainerWorkspace(Workspace):
         self._files.clear()
 
     def exists(self, path: str) -> bool:
-        """Return True if it exists."""
+        """Return True if the path exists."""
         return os.path.exists(self._here(path))  # noqa: PTH110 - False also where it is hidden
 
     def fetch(self, path: str, to: Path, *, most: int | None = None) -> None:
-        """Copy it within this host. Raises CompileError for what is no regular file."""
+        """Copy the file within this host. Raises CompileError if it is not a regular file."""
         here = self._here(path)
         try:
             open_whole(Path(here)).close()
@@ -208,16 +201,16 @@ class ContainerWorkspace(Workspace):
         self._files.fetch(here, to, most=most)
 
     def _here(self, path: str) -> str:
-        """Translate a path of the container to one of this host; SDKs have the same in both.
+        """Translate a container path to a path of this host; SDKs have the same path in both.
 
-        Raises CompileError for one that a link leads out of its folder.
+        Raises CompileError if a link leads out of its folder.
         """
         if not path.startswith("/"):
             path = f"{self.folders.tree}/{path}"
         for inside, here in self._mapped.items():
             if path == inside or path.startswith(f"{inside}/"):
                 found = f"{here}{path.removeprefix(inside)}"
-                # Unlike Path.resolve(), this takes a link to itself for a name.
+                # Unlike Path.resolve(), realpath treats a link to itself as a name.
                 if not Path(os.path.realpath(found)).is_relative_to(os.path.realpath(here)):
                     raise CompileError(f"the build left a link out of its folder: {path}")
                 return found
@@ -225,7 +218,7 @@ class ContainerWorkspace(Workspace):
 
 
 def _hidden(source: Path, home: Path) -> list[Mount]:
-    """Return mounts of nothing over what git keeps for itself: tokens of a CI may be in it."""
+    """Return empty mounts that hide git's own files: they may contain tokens of a CI."""
     names = repositories(source)
     if len(names) > MOST_REPOSITORIES:
         raise ConfigError(f"{source} holds more than {MOST_REPOSITORIES} repositories")
@@ -240,7 +233,7 @@ def _hidden(source: Path, home: Path) -> list[Mount]:
 
 
 def _counted(on_line: Callable[[str], None], program: str) -> Callable[[str], None]:
-    """Hand lines on; raise CompileError once there are too many bytes of them."""
+    """Return ``on_line``, with CompileError as soon as too many bytes are printed."""
     printed = 0
 
     def see(line: str) -> None:

@@ -1,7 +1,7 @@
-"""Watches the disk space of a container, and ends the container if it takes too much.
+"""Watches the disk space of a container, and ends the container if it uses too much.
 
-No engine limits the folders of the host that a container gets. So they are looked at every second:
-what a program writes between two looks goes beyond the limit.
+No engine limits the space of host folders in a container. So labctl measures them every second; a
+program can exceed the limit between two measurements.
 """
 
 import errno
@@ -15,9 +15,9 @@ from labctl.errors import CompileError, HostError, LabctlError
 from labctl.units import size
 
 LOOK_SECONDS = 1.0
-#: A tree with more files than this takes long to look at, and to remove.
+#: A tree with more files takes too long to measure and to remove.
 MOST_FILES = 1_000_000
-#: Left to others on the same file system.
+#: Free space that is left to other users of the file system.
 RESERVE_BYTES = 1 << 30
 _BLOCK_BYTES = 512  # of st_blocks, whatever the file system
 
@@ -31,11 +31,11 @@ def limited_disk(
     most_files: int = MOST_FILES,
     look_seconds: float = LOOK_SECONDS,
 ) -> Iterator[None]:
-    """While inside, call ``end`` as soon as ``folders`` take more than ``most`` bytes together.
+    """While inside, call ``end`` as soon as ``folders`` use more than ``most`` bytes together.
 
-    Files that were removed while they are open are in no folder: so neither may the file system
-    lose as much. They are gone with the program: what is free again once it has ended was its own.
-    Raises CompileError, or HostError where others have taken the space.
+    A file that is removed while open is in no folder, so free space may not drop by more than
+    ``most`` either. Such files disappear with the program: space that is free again after its end
+    was its own. Raises CompileError, or HostError if others used the space.
     """
     watch = _Watch(folders, most, most_files, end)
     thread = threading.Thread(
@@ -52,7 +52,7 @@ def limited_disk(
     finally:
         watch.over.set()
         thread.join()
-    watch.look()  # at what was written since the last time
+    watch.look()  # once more, for what was written since the last measurement
     if watch.failure is not None:
         raise watch.failure
 
@@ -77,12 +77,12 @@ class _Watch:
                 return
 
     def look(self) -> None:
-        """Note what is wrong, if nothing was before, and end the program then."""
+        """Record the first failure, and end the program then."""
         if self.failure is not None:
             return
         try:
             self.failure = self._failure()
-        except OSError as error:  # without a look it must not continue
+        except OSError as error:  # the program must not continue unwatched
             self.failure = _unseen(error)
             self._end()
 
@@ -102,7 +102,7 @@ class _Watch:
         return None
 
     def _taken_in_all(self) -> int:
-        """Return the bytes in all folders. Raises CompileError when it is too much."""
+        """Return the bytes in all folders. Raises CompileError if there are too many."""
         taken = files = 0
         for folder in self._folders:
             for bytes_taken in _taken(folder):
@@ -117,7 +117,7 @@ class _Watch:
 
 
 def _lost(folder: Path, before: int, free: int, own: int) -> LabctlError:
-    """Return the error for a file system that lost space, of which ``own`` was the program's."""
+    """Return the error if a file system lost space; ``own``: bytes that the program used."""
     lost = before - free
     if before >= RESERVE_BYTES and own > lost // 2:
         return CompileError(f"the build took {size(own)} of disk, and was ended")
@@ -144,7 +144,7 @@ def _free(folder: Path) -> int:
 
 
 def _taken(folder: Path) -> Iterator[int]:
-    """Yield the bytes on disk of each file and folder; what vanishes meanwhile has none."""
+    """Yield the bytes on disk of each file and folder; skip what vanishes meanwhile."""
     waiting = [str(folder)]
     while waiting:
         try:

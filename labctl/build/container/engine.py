@@ -1,8 +1,7 @@
-"""Container engines: podman, or docker where there is no podman.
+"""Container engines: podman, or docker if podman is missing.
 
-All that is asked of an engine goes through its command line, with this process's environment: what
-the user has set for it (``CONTAINERS_CONF``, ``CONTAINERS_STORAGE_CONF``, ``DOCKER_HOST``, ...)
-holds.
+labctl uses only an engine's command line, with this process's environment, so the user's settings
+(``CONTAINERS_CONF``, ``CONTAINERS_STORAGE_CONF``, ``DOCKER_HOST``, ...) apply.
 """
 
 import os
@@ -25,7 +24,7 @@ _HINT = "Debian, Ubuntu: apt-get install podman"
 
 @dataclass(frozen=True)
 class Mount:
-    """A folder of this host in a container. Raises ConfigError when engines cannot name it."""
+    """A folder of this host in a container. Raises ConfigError if engines cannot name it."""
 
     host: Path
     inside: str
@@ -43,30 +42,30 @@ class Mount:
 
     @property
     def words(self) -> tuple[str, str]:
-        """The engine's option."""
+        """Option of the engine."""
         return ("--volume", f"{self.host}:{self.inside}:{'rw' if self.writable else 'ro'}")
 
 
 @dataclass(frozen=True)
 class Restrictions:
-    """Limits of containers whose programs nobody vouches for: they get no right that root has."""
+    """Limits of containers with untrusted programs: they get no rights of root."""
 
     memory_bytes: int
     processes: int
     #: Maximum size of one file.
     file_bytes: int
-    #: Maximum size of all files together, in the folders of this host that it may write.
+    #: Maximum size of all files together, in the writable folders of this host.
     disk_bytes: int
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The engine's options."""
+        """Options of the engine."""
         nproc = self.processes
         return (
             *("--cap-drop", "all", "--security-opt", "no-new-privileges"),
             *("--read-only", "--tmpfs", "/tmp:rw,exec,size=1g"),  # noqa: S108 - in the container
             *("--memory", str(self.memory_bytes), "--pids-limit", str(self.processes)),
-            # Without these two, podman asks for more of them than it may set.
+            # Without these two, podman requests higher limits than it may set.
             *("--ulimit", "nofile=1024:1024", "--ulimit", f"nproc={nproc}:{nproc}"),
             *("--ulimit", f"fsize={self.file_bytes}:{self.file_bytes}", "--ulimit", "core=0:0"),
         )
@@ -74,11 +73,11 @@ class Restrictions:
 
 @dataclass(frozen=True)
 class Fate:
-    """The end of a container, as the engine and nothing in the container tells it."""
+    """End of a container, from the engine; programs in the container cannot change it."""
 
     began: bool
     out_of_memory: bool
-    """True if the kernel ended a program of it at the container's own limit."""
+    """True if the kernel ended a program in it because of the container's own limit."""
 
 
 @dataclass(frozen=True)
@@ -87,10 +86,10 @@ class Engine:
 
     Args:
         program: ``podman`` or ``docker``.
-        version: what it says of itself.
-        user: ``UID:GID`` to run as, so that files belong to who invoked labctl; ``None`` where root
-            in a container is that user already.
-        selinux: True where the kernel enforces it.
+        version: version that it reports.
+        user: ``UID:GID`` to run as, so that files belong to the user of labctl; ``None`` if root in
+            a container is already that user.
+        selinux: True if the kernel enforces SELinux.
     """
 
     program: str
@@ -130,47 +129,46 @@ class Engine:
         seconds: float,
         restrictions: Restrictions | None = None,
     ) -> list[str]:
-        """Return the command line that runs a program in a new container, up to the program's
-        words.
+        """Return the start of a command line that runs a program in a new container.
 
-        The container stays, to be looked at. podman ends it after ``seconds``, also when nobody
-        waits for it any more; docker has no such option.
+        The program's words follow. The container stays after its end, for inspection. podman ends
+        it after ``seconds``, even if nobody waits for it any more; docker has no such option.
         """
         words = [self.program, "run", "--name", name, "--label", label]
         words += ["--timeout", f"{seconds:.0f}"] if self.program == "podman" else []
-        # Who removes the container ends it at once: nothing in it is asked to end.
+        # "rm" then kills programs at once, without asking them to end.
         words += ["--stop-timeout", "0"]
-        # labctl has its own log; the engine's would be a second copy of it.
+        # labctl writes its own log; the engine's would be a second copy.
         words += ["--log-driver", "none", "--hostname", "build", "--workdir", cwd]
         words += [] if network else ["--network", "none"]
         words += [] if restrictions is None else restrictions.words
         words += [] if self.user is None else ["--user", self.user]
-        # Relabelling (:z) would change the user's own folders for good.
+        # Relabelling (:z) would change the user's own folders permanently.
         words += ["--security-opt", "label=disable"] if self.selinux else []
         words += [word for mount in mounts for word in mount.words]
         return [*words, "--entrypoint", "sh", image]
 
     def fate(self, name: str) -> "Fate":
-        """Say what became of a container that has not been removed. Raises HostError."""
+        """Return how a container ended that still exists. Raises HostError."""
         form = "{{.State.StartedAt}}\t{{.State.OOMKilled}}"
         done = self.ask("container", "inspect", "--format", form, name)
         started, _, killed = done.text.strip().partition("\t")
-        # Go's zero time stands for never.
+        # Go's zero time means never.
         began = done.exit_status == 0 and not started.startswith("0001-")
         return Fate(began=began, out_of_memory=killed == "true")
 
     def remove_words(self, *names: str) -> list[str]:
-        """Return the command line that ends containers and removes them, with what is theirs."""
+        """Return the command line that ends containers and removes them with their volumes."""
         return [self.program, "rm", "--force", "--volumes", *names]
 
     def remove(self, name: str) -> None:
-        """End a container and remove it, if it is there. Raises HostError."""
+        """End a container and remove it, if it exists. Raises HostError."""
         done = self._remove([name])
         if done.exit_status != 0 and self.listed(f"name=^{name}$"):
             raise HostError(f"{self.program} cannot end {name}", details=done.tail())
 
     def remove_labelled(self, label: str) -> None:
-        """End and remove what an earlier labctl, or a crash of this host, has left behind.
+        """End and remove containers that an earlier labctl, or a crash of this host, left behind.
 
         Raises HostError.
         """
@@ -189,7 +187,7 @@ class Engine:
         return process.run(self.remove_words(*names), timeout=REMOVE_SECONDS)
 
     def listed(self, *filters: str) -> list[str]:
-        """Return the ids of containers that all filters fit, running or not. Raises HostError."""
+        """Return the ids of containers that match all filters, running or not. Raises HostError."""
         words = [word for given in filters for word in ("--filter", given)]
         done = self.ask("ps", "--all", "--quiet", *words)
         if done.exit_status != 0:
@@ -204,9 +202,9 @@ class Engine:
 
 
 def find_engine(enforce: Path = _ENFORCE) -> Engine:
-    """Find the container engine of this host; ``enforce`` is the kernel's file of SELinux.
+    """Find the container engine of this host; ``enforce``: the kernel's SELinux file.
 
-    Raises ToolMissing when there is none, HostError when none of those that are installed works.
+    Raises ToolMissing if no engine is installed, HostError if no installed engine works.
     """
     broken: list[str] = []
     for program, examine in (("podman", _podman), ("docker", _docker)):
@@ -226,7 +224,7 @@ def find_engine(enforce: Path = _ENFORCE) -> Engine:
 
 
 def _podman() -> Engine:
-    """Rootless or started by root: in both cases root in a container is the invoking user."""
+    """Return podman. Rootless or started by root, root in a container is the invoking user."""
     return Engine("podman", _said("podman", "version", "--format", "{{.Client.Version}}"))
 
 
@@ -247,6 +245,6 @@ def _said(program: str, *words: str) -> str:
 
 
 def _is_enforcing(enforce: Path) -> bool:
-    with suppress(OSError):  # there is no SELinux
+    with suppress(OSError):  # no SELinux
         return enforce.read_text(encoding="utf-8").strip() == "1"
     return False

@@ -1,4 +1,4 @@
-"""The image that compilers run in: made from ``toolchains/<target>/Containerfile``, once."""
+"""The image with the compilers, built once from ``toolchains/<target>/Containerfile``."""
 
 import hashlib
 import json
@@ -17,7 +17,9 @@ from labctl.build.progress import BuildProgress, OnProgress, Step
 from labctl.build.spec import SHARED
 from labctl.config.target import toolchain_folders
 from labctl.errors import ConfigError, HostError, HostTimeout, tells_full_disk
-from labctl.files import cache_dir, host_writes, locked
+from labctl.files import host_writes
+from labctl.folders import cache_dir
+from labctl.locks import locked
 
 FILE_NAME = "Containerfile"
 #: Names the base image, instead of the Containerfile's ``ARG BASE=``.
@@ -29,7 +31,7 @@ IMAGE_SECONDS = 1800.0
 _TAG_DIGITS = 16
 _BASE = re.compile(r"^ARG +BASE=(\S+) *$", re.MULTILINE)
 _WRONG_FILE = re.compile(r"unknown instruction|parse error|no FROM statement", re.IGNORECASE)
-#: Waits for a lock that labctl holds as long as it lives.
+#: Waits for a lock that labctl holds while it lives.
 _GUARDED = '''"$@" & program=$!
 { flock "$0" true; kill -KILL 0; } </dev/null >/dev/null 2>&1 &
 wait "$program"'''
@@ -37,7 +39,7 @@ _STEP = re.compile(r"(?:STEP |#\d+ \[)(\d+)/(\d+)")
 
 
 def find_containerfile(target: str, lab_root: Path | None) -> Path:
-    """Find the Containerfile of a target, or the one for every target; the lab's own come first.
+    """Find the Containerfile of a target, or the shared one; the lab's own files come first.
 
     Raises ConfigError.
     """
@@ -61,10 +63,10 @@ def ensure_image(
     *,
     seconds: float = IMAGE_SECONDS,
 ) -> str:
-    """Return the digest of a Containerfile's image, which is built if necessary.
+    """Return the digest of a Containerfile's image; build the image if it is missing.
 
-    An image is known by the Containerfile's content and its base. Raises ConfigError (the
-    Containerfile is wrong), HostError (no base image, the network, the disk), HostTimeout.
+    An image is identified by the Containerfile's content and its base. Raises ConfigError (wrong
+    Containerfile), HostError (no base image, network, disk), HostTimeout.
     """
     text = path.read_text(encoding="utf-8")
     base = _base(path, text)
@@ -76,7 +78,7 @@ def ensure_image(
         return image
     lock = cache_dir() / "locks" / f"image-{digest}.lock"
     with locked(lock, timeout=seconds, holder="another build of the container image") as held:
-        if engine.image_id(wanted.tag) is None:  # nobody else has built it while we waited
+        if engine.image_id(wanted.tag) is None:  # not built meanwhile by another process
             wanted.build(held, on_progress)
         image = engine.image_id(wanted.tag)
     if image is None:
@@ -95,7 +97,7 @@ def _base(path: Path, text: str) -> str:
 
 
 def _base_id(engine: Engine, base: str, on_progress: OnProgress) -> str:
-    """Return the digest of the base image. It is pulled if this host does not have it."""
+    """Return the digest of the base image; pull the image if it is missing."""
     image = engine.image_id(base)
     if image is not None:
         return image
@@ -144,9 +146,9 @@ class _Wanted:
         words = [self.engine.program, "build", "--build-arg", f"BASE={self.base}"]
         words += ["--file", str(self.path), "--tag", self.tag]
         if self.engine.program == "podman":
-            # The steps are then children of podman's, in its process group, and end with it.
+            # The steps are then children of podman, in its process group, and end with it.
             words += ["--isolation", "chroot"]
-        # The context is empty: what the image is made of is then what its name says.
+        # The context is empty, so the image depends only on what its name contains.
         with tempfile.TemporaryDirectory(prefix="labctl-image-") as empty, _guard() as guard:
             try:
                 done = process.run_streaming(
@@ -172,7 +174,7 @@ class _Wanted:
 
 @contextmanager
 def _guard() -> Iterator[list[str]]:
-    """Words before a command that end it, with its process group, when labctl is killed."""
+    """Yield words before a command that end its process group if labctl is killed."""
     if shutil.which("flock") is None:
         yield []
         return

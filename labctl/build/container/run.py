@@ -1,14 +1,14 @@
-"""Runs single programs, each in its own container, which cannot outlive labctl.
+"""Runs each program in its own container, which cannot outlive labctl.
 
 A container ends in one of these ways:
 
-- The program ends. Its exit status comes from a file that the container writes last, never from
-  that of the engine, which means other things as well.
+- The program ends. Its exit status comes from a file that the container writes last, not from the
+  engine's exit status, which has other meanings as well.
 - labctl stops it: a time-out, Ctrl-C, an error. labctl makes the engine remove the container.
-- labctl is killed. A process of this host removes the container (``host_guard.sh``): no program in
-  the container can keep it from that. If that process was killed as well, with all of a CI job say,
-  a program in the container finds labctl's lock free (``guarded.sh``), unless the source ended it.
-- The engine ends it: its time is over.
+- labctl is killed. A process of this host removes the container (``host_guard.sh``); no program in
+  the container can prevent that. If that process was killed too (e.g. a whole CI job), a program in
+  the container sees that labctl's lock is free (``guarded.sh``), unless the source ended it.
+- The engine ends it after its time limit.
 """
 
 import os
@@ -34,18 +34,19 @@ from labctl.errors import (
     ProgramTimeout,
     ToolMissing,
 )
-from labctl.files import host_writes, locked
+from labctl.files import host_writes
+from labctl.locks import locked
 from labctl.process import Completed
 from labctl.removal import remove_tree
 from labctl.units import size
 
-#: Starts a program of this host, the engine's, and waits for its end: its words, its working
-#: folder, and a descriptor that it inherits.
+#: Runs the engine's program on this host to its end; arguments: its words, its working folder, and
+#: a descriptor that it inherits.
 Launch = Callable[[list[str], Path, int], Completed]
 
 _HOST_GUARD = Path(__file__).with_name("host_guard.sh")
 _CONTROL = "/labctl"
-#: The engine ends a container this long after labctl should have.
+#: Time (s) after labctl's own limit when the engine ends a container.
 _GRACE_SECONDS = 60.0
 _GUARD_SECONDS = 5.0
 _MOST_STATUS_BYTES = 300
@@ -56,9 +57,9 @@ class Containers:
     """Containers of one image.
 
     Args:
-        label: ``KEY=VALUE`` that those of one build have in common.
+        label: ``KEY=VALUE``, the same for all containers of a build.
         folder: a folder of this host; each program has a folder in it while it runs.
-        network: whether they get the engine's usual network; otherwise they have none.
+        network: True for the engine's usual network, False for none.
     """
 
     engine: Engine
@@ -78,11 +79,11 @@ class Containers:
         env: Mapping[str, str],
         cwd: str = "/",
     ) -> Completed:
-        """Run a program to its end, whatever its exit status, in an environment of ``env`` only.
+        """Run a program to its end, whatever its exit status, only with the environment ``env``.
 
-        ``launch`` gives it ``seconds``. Raises ToolMissing (it is not in the image), HostTimeout
-        and HostError. With restrictions, for what the host itself does not prove to be its own
-        fault: CompileError and ProgramTimeout.
+        ``launch`` limits it to ``seconds``. Raises ToolMissing (not in the image), HostTimeout and
+        HostError. With restrictions, raises CompileError and ProgramTimeout instead, unless the
+        host itself proves that it is at fault.
         """
         name = f"labctl-{secrets.token_hex(6)}"
         with self._own_folder() as own, self._removed_at_end(name) as held:
@@ -114,7 +115,7 @@ class Containers:
                     f"{words[0]} in a container did not {took}", details=error.details
                 ) from error
             status = _written(control / "status")
-            # podman's conmon makes the file where it works, outside of the container.
+            # podman's conmon writes this file in its working folder, outside of the container.
             out_of_memory = self.restrictions is not None and (own / "oom").exists()
             if status.isdecimal() and (int(status) == 0 or not out_of_memory):
                 return replace(done, argv=tuple(words), exit_status=int(status))
@@ -139,10 +140,9 @@ class Containers:
 
     @contextmanager
     def _own_folder(self) -> Iterator[Path]:
-        """Yield a folder of one container's.
+        """Yield a folder for one container.
 
-        The container sees what is in ``control``; a file there stays locked while this process
-        lives.
+        The container sees ``control`` in it; a file there stays locked while this process lives.
         """
         with host_writes(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -155,9 +155,9 @@ class Containers:
 
     @contextmanager
     def _removed_at_end(self, name: str) -> Iterator[int]:
-        """Have a container removed at the end, also when this process is killed before.
+        """Remove a container at the end, also if this process is killed before.
 
-        Gives the descriptor that the engine's program has to inherit. Raises HostError.
+        Yields the descriptor that the engine's program has to inherit. Raises HostError.
         """
         with _pipe() as (alive_read, alive), _pipe() as (held_read, held):
             words = ["/bin/sh", str(_HOST_GUARD), str(held_read.fileno())]
@@ -176,11 +176,11 @@ class Containers:
                     alive.write(b"gone\n")
                 alive.close()
                 held.close()
-                with suppress(subprocess.TimeoutExpired):  # it tries longer than this process waits
+                with suppress(subprocess.TimeoutExpired):  # the guard tries longer than this
                     guard.wait(timeout=_GUARD_SECONDS)
 
     def _end(self, name: str) -> bool:
-        """Return True if a container is gone; otherwise the guard goes on."""
+        """Remove a container; return True if it is gone. Otherwise the guard continues."""
         try:
             self.engine.remove(name)
         except HostError:
@@ -188,7 +188,7 @@ class Containers:
         return True
 
     def _broken_off(self, program: str, done: Completed, fate: Fate) -> LabctlError:
-        """Return the error of a restricted container; the host's own word alone blames the host."""
+        """Return the error of a restricted container; only the host's own facts blame the host."""
         assert self.restrictions is not None
         if not fate.began or disk_is_full(self.folder):
             return self._ended_early(program, done)
@@ -202,7 +202,7 @@ class Containers:
         details = done.tail(12) or None
         if disk_is_full(self.folder):
             return HostError(f"{program} in a container: the disk is full", details=details)
-        # https://docs.podman.io/en/latest/markdown/podman-run.1.html#exit-status, docker's too
+        # https://docs.podman.io/en/latest/markdown/podman-run.1.html#exit-status; docker: the same
         if self.restrictions is not None or done.exit_status in (125, 126, 127):
             return HostError(f"{self.engine} cannot start a container", details=details)
         return HostError(
@@ -214,16 +214,16 @@ class Containers:
 
 @contextmanager
 def _pipe() -> Iterator[tuple[FileIO, FileIO]]:
-    """Yield both ends of a pipe, unbuffered, the end to read first."""
+    """Yield both ends of a pipe, unbuffered: first the reading end."""
     reading, writing = os.pipe()
     with FileIO(reading, "r") as read_end, FileIO(writing, "w") as write_end:
         yield read_end, write_end
 
 
 def _written(path: Path) -> str:
-    """Return the line that a container wrote; empty where there is none.
+    """Return the line that a container wrote; empty if there is none.
 
-    What else runs in the container can write there as well: a link is not followed.
+    Other programs in the container can write there too, so a link is not followed.
     """
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)

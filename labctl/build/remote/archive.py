@@ -1,4 +1,4 @@
-"""A source as one file that can be sent: a compressed tar whose bytes follow from the source."""
+"""A source as one compressed tar; the same source always gives the same bytes."""
 
 import gzip
 import tarfile
@@ -6,11 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from labctl.build.source import source_files
-from labctl.files import cache_dir, host_writes, sha256_file, write_atomic
+from labctl.file_hashes import sha256_file
+from labctl.files import host_writes, write_atomic
+from labctl.folders import cache_dir
 
 #: Low: compression must be faster than the network.
 COMPRESSION = 3
-#: Time of all files in it; only the hash distinguishes versions.
+#: Time of all files in it, so that only content counts.
 _TIME = 315532800  # 1980-01-01
 
 
@@ -27,11 +29,11 @@ def known_digest(source_digest: str) -> str | None:
 def make_archive(
     source: Path, source_digest: str, archive: Path, verify_source: Callable[[], None]
 ) -> str:
-    """Pack a source; the archive's SHA-256.
+    """Pack a source; return the archive's SHA-256.
 
-    The archive stands for ``source_digest`` from now on, also in later builds. So ``verify_source``
-    has to find, after all is read, that the source is still what that says. Raises what it raises,
-    and HostError, ConfigError.
+    From now on, later builds use the archive for ``source_digest``. So after reading,
+    ``verify_source`` must check that the source still matches. Raises its errors, HostError,
+    ConfigError.
     """
     with (
         host_writes(archive),

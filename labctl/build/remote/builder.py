@@ -29,10 +29,10 @@ class SshBuilder(Builder):
     """A build host of the lab.
 
     Args:
-        name: which of ``hosts``.
-        hosts: the build hosts of devices.yaml; others may be on the way.
+        name: name in ``hosts``.
+        hosts: build hosts of devices.yaml; the connection may go through others.
         root: the lab's folder.
-        silence_seconds: the host ends the build after this time without a sign of life from labctl.
+        silence_seconds: the host ends the build after this time without a message from labctl.
         log_bytes: maximum output of a program.
         open_link: logs in, within its own limits.
     """
@@ -57,7 +57,7 @@ class SshBuilder(Builder):
         self._root = root
 
     def offer(self, target: Target, needs: Needs) -> Toolchain:
-        """Return the GCC there: a cross GCC, or on a machine of the target's kind its own."""
+        """Return the GCC there: a cross GCC, or the machine's own if its kind is the target's."""
         if needs.asked is CompilerKind.ZIG:
             raise ToolMissing(
                 "zig runs on this host only", hint="--builder local, or --compiler gcc"
@@ -81,7 +81,7 @@ class SshBuilder(Builder):
         return replace(toolchain, jobs=jobs)
 
     def folders(self, inputs: WorkspaceInputs) -> Folders:
-        """Below the host's workdir."""
+        """Return the folders below the host's workdir."""
         there = self._folder(inputs)
         return Folders(source=f"{there}/source", tree=f"{there}/tree")
 
@@ -93,7 +93,7 @@ class SshBuilder(Builder):
         lock: int,  # noqa: ARG002 - no program of this host takes part; the host has its own lock
         on_progress: OnProgress,
     ) -> Iterator[Workspace]:
-        """Make the folders there, and have the source in them."""
+        """Make the folders there, and unpack the source in them."""
         host = self._hosts[self.name]
         with (
             self._connected() as link,
@@ -136,7 +136,7 @@ def _system(output: str | None) -> str | None:
 
 
 def _jobs(nproc: str | None, meminfo: str | None) -> int | None:
-    """One compiler a core, but no more than one for each GB of free memory."""
+    """Return the number of parallel compilers: one per core, at most one per GB of free memory."""
     cores = re.fullmatch(r"\s*(\d{1,5})\s*", nproc or "")
     free = re.search(r"^MemAvailable:\s+(\d{1,15}) kB$", meminfo or "", re.MULTILINE)
     if cores is None or free is None:

@@ -5,18 +5,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias
 
-from labctl.checked import split_endpoint
 from labctl.config.lab import BuildHost
 from labctl.errors import CommandTimeout, HostError, HostTimeout, LinkError, tells_full_disk
+from labctl.text_types import split_endpoint
 from labctl.transport.ssh.link import SshLink
 from labctl.transport.ssh.login import Login, log_in
 from labctl.transport.ssh.program import Answer, Take, call
 
 SCRIPTS = Path(__file__).parent / "scripts"
-#: Before every script: texts of programs are known, and files are for this user alone.
+#: Before every script: messages in English; only this user may read new files.
 PROLOGUE = "export LC_ALL=C; umask 077\n"
 
-#: Opens a link, within its own limits.
+#: Opens a connection, within its own limits.
 OpenLink: TypeAlias = Callable[[Login], SshLink]
 
 
@@ -24,10 +24,10 @@ OpenLink: TypeAlias = Callable[[Login], SshLink]
 def connected(
     name: str, hosts: Mapping[str, BuildHost], root: Path, *, open_link: OpenLink = log_in
 ) -> Iterator[SshLink]:
-    """Connect to a build host of ``hosts``; files that devices.yaml names begin at ``root``.
+    """Connect to a build host of ``hosts``; file paths in devices.yaml start at ``root``.
 
-    What goes wrong with the link while it is held is the host's fault: HostError, HostTimeout.
-    Raises ConfigError for a key or configuration of ssh that cannot be read.
+    Errors of the connection while it is open count as the host's: HostError, HostTimeout. Raises
+    ConfigError if an ssh key or configuration cannot be read.
     """
     try:
         link = open_link(_login(name, hosts, root))
@@ -56,7 +56,7 @@ def run_script(
 
 
 def refused(link: SshLink, what: str, answer: Answer) -> HostError:
-    """Return the error for a failed script; ``what`` as in "cannot ...", for messages."""
+    """Return the error for a failed script; ``what`` completes the message "cannot ..."."""
     if tells_full_disk(answer.errors):
         return HostError(
             f"cannot {what}: the disk of {link.name} is full",

@@ -28,7 +28,7 @@ ls -t | tail -n "+$(($3 + 1))" | while read -r old; do rm -f "./$old"; done
 
 
 class HostSources:
-    """The archives of sources below the ``workdir`` of a build host."""
+    """The source archives below the ``workdir`` of a build host."""
 
     def __init__(self, link: SshLink, host: str, workdir: str):
         self._link = link
@@ -40,7 +40,7 @@ class HostSources:
     ) -> None:
         """Unpack a source into a folder there; send it only if the host does not have it.
 
-        Raises HostError, IntegrityError, and what ``inputs.verify_source`` raises.
+        Raises HostError, IntegrityError, and the errors of ``inputs.verify_source``.
         """
         digest = known_digest(inputs.source_digest)
         if digest is None or not self._has(digest):
@@ -61,12 +61,12 @@ class HostSources:
         return f"{self._folder}/{digest}.tar.gz"
 
     def _has(self, digest: str) -> bool:
-        """Return True if the host has an archive, complete."""
+        """Return True if the host has the complete archive."""
         answer = run_script(self._link, _HAS, self._archive(digest), timeout=UNPACK_SECONDS)
         return answer.exit_status == 0 and _hash(answer.text) == digest
 
     def _send(self, archive: Path, digest: str, part: str, on_progress: OnProgress) -> None:
-        """Send an archive, and remove the oldest of those that are there."""
+        """Send an archive, and remove the oldest ones there."""
         total = archive.stat().st_size
 
         def blocks() -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""The controller's end of ``watchdog.sh``, which holds a build on a host and clears up after it."""
+"""The controller's end of ``watchdog.sh``, which holds a build on a host and cleans up after it."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -9,18 +9,18 @@ from labctl.errors import HostError, LinkError, ToolMissing
 from labctl.transport.ssh.link import SshLink
 from labctl.transport.ssh.program import SshProgram
 
-#: Without a sign of life from labctl for this long, a host ends the build and clears up.
+#: A host ends the build and cleans up after this time (s) without a message from labctl.
 SILENCE_SECONDS = 120
-#: The whole life of one build there, waiting for others included.
+#: Maximum time (s) of one build there, including waits for other builds.
 BUILD_SECONDS = 10 * 3600.0
-#: Killing a build's processes, and removing its tree.
+#: Time (s) to kill a build's processes and remove its tree.
 CLEAR_SECONDS = 120.0
 
 _LINE_BYTES = 4096
 
 
 class Watchdog:
-    """A build that is held on a host."""
+    """A build on a host, held by its watchdog."""
 
     def __init__(self, link: SshLink, program: SshProgram):
         self._link = link
@@ -29,20 +29,20 @@ class Watchdog:
         self._orders = threading.Lock()
 
     def beat(self) -> None:
-        """Say that labctl is still here."""
-        with suppress(LinkError, HostError):  # the next wait shows it
+        """Send a sign of life."""
+        with suppress(LinkError, HostError):  # the next wait reports it
             self._program.send(b".\n")
 
     def check(self) -> None:
-        """Raise HostError unless the build is still held: otherwise its programs were ended."""
+        """Raise HostError unless the host still holds the build; otherwise the programs ended."""
         self._order("here", "here")
 
     def end(self, job: str) -> None:
-        """End a job and all that it started; when this returns they are gone. Raises HostError."""
+        """End a job and all processes that it started, and wait for their end. Raises HostError."""
         self._order(f"end {job}", f"ended {job}")
 
     def leave(self) -> None:
-        """Have all of the build ended and removed; when this returns it is so. Raises HostError."""
+        """End the whole build, remove it, and wait until that is done. Raises HostError."""
         self._program.limit(CLEAR_SECONDS)
         self._program.end_input()
         self.expect("clean")
@@ -54,7 +54,7 @@ class Watchdog:
             self.expect(answer)
 
     def expect(self, answer: str, *, on_other: Callable[[str], None] | None = None) -> None:
-        """Wait for an answer; others go to ``on_other``, or are an error. Raises HostError."""
+        """Wait for an answer; other lines go to ``on_other``, or are an error. Raises HostError."""
         while (line := self._line()) != answer:
             if line is None or on_other is None:
                 raise HostError(
@@ -86,7 +86,7 @@ def kept(
     keep_tree: bool,
     on_busy: Callable[[], None],
 ) -> Iterator[Watchdog]:
-    """Hold a build's folder on a host; in the end nothing runs there, and nothing is left.
+    """Hold a build's folder on a host; at the end nothing runs there, and the build is removed.
 
     Raises HostError, ToolMissing.
     """

@@ -4,13 +4,13 @@ import hashlib
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from posixpath import join
 
 from labctl.build.remote.host import PROLOGUE, SCRIPTS, refused, run_script
 from labctl.build.remote.watchdog import Watchdog
-from labctl.build.workspace import Folders, Workspace, too_large
+from labctl.build.workspace import Folders, Program, Workspace, too_large
 from labctl.errors import (
     CommandTimeout,
     HostError,
@@ -26,10 +26,10 @@ from labctl.transport.ssh.program import PIECE_BYTES, SshProgram
 
 FILE_SECONDS = 60.0
 FETCH_SECONDS = 1800.0
-#: The most that a build may print, and that a built file may have.
+#: Maximum output of a build, and maximum size of a built file.
 LOG_BYTES = 1 << 28
 BUILT_BYTES = 4 << 30
-#: A longer line is taken as several.
+#: A longer line is split.
 LINE_BYTES = 1 << 14
 
 _NOT_THERE = 44
@@ -54,43 +54,35 @@ class RemoteWorkspace(Workspace):
         self._jobs = map(str, itertools.count(1))
         self._job_script = PROLOGUE + (SCRIPTS / "job.sh").read_text(encoding="utf-8")
 
-    def run(
-        self,
-        words: Sequence[str],
-        *,
-        timeout: float,
-        on_line: Callable[[str], None],
-        log: Path,
-        env: Mapping[str, str],
-        cwd: str | None = None,
-    ) -> Completed:
+    def run(self, program: Program) -> Completed:
         """Run it there, in its own session."""
         began = time.monotonic_ns()
         job = next(self._jobs)
-        variables = [f"{name}={value}" for name, value in env.items()]
-        given = (self._folder, job, cwd or self.folders.tree, str(len(variables)))
-        output = _Output(self._link.name, log, on_line, self._log_bytes)
+        variables = [f"{name}={value}" for name, value in program.env.items()]
+        words = program.words
+        given = (self._folder, job, program.cwd or self.folders.tree, str(len(variables)))
+        output = _Output(self._link.name, program.log, program.on_line, self._log_bytes)
         with SshProgram(
-            self._link, self._job_script, *given, *variables, *words, timeout=timeout
-        ) as program:
+            self._link, self._job_script, *given, *variables, *words, timeout=program.timeout
+        ) as running:
             try:
-                while piece := program.read():
+                while piece := running.read():
                     output.take(piece)
-                status = program.finish()
+                status = running.finish()
             except CommandTimeout as error:
                 self._watchdog.end(job)
                 raise HostTimeout(
                     f"{words[0]} on {self._link.name} did not end within "
-                    f"{timeout:g} s and was stopped",
+                    f"{program.timeout:g} s and was stopped",
                     details=output.tail or None,
                 ) from error
         output.end()
         if status != 0:
             self._watchdog.check()
-        if status == 127 and f"labctl: no program {words[0]}" in program.errors:
+        if status == 127 and f"labctl: no program {words[0]}" in running.errors:
             raise ToolMissing(f"not installed on {self._link.name}: {words[0]}")
-        if status == 125 and program.errors:
-            raise HostError(f"{self._link.name} cannot start {words[0]}", details=program.errors)
+        if status == 125 and running.errors:
+            raise HostError(f"{self._link.name} cannot start {words[0]}", details=running.errors)
         return Completed(
             tuple(words), status, output.tail.encode(), b"", time.monotonic_ns() - began
         )
@@ -123,7 +115,7 @@ class RemoteWorkspace(Workspace):
         return answer.exit_status == 0
 
     def fetch(self, path: str, to: Path, *, most: int | None = None) -> None:
-        """Copy it to this host; both sides have hashed it."""
+        """Copy the file to this host; both sides compute its hash."""
         with scratch(to.parent, "fetch-") as folder:
             part = folder / to.name
             with host_writes(part), part.open("wb") as file:
@@ -160,11 +152,11 @@ class _Output:
 
     @property
     def tail(self) -> str:
-        """The last lines."""
+        """Last lines of the output."""
         return "\n".join(self._tail)
 
     def take(self, piece: bytes) -> None:
-        """Take a piece. Raises HostError when it is too much, or the log cannot be written."""
+        """Add a piece. Raises HostError if the output is too long, or the log cannot be written."""
         self._room -= len(piece)
         if self._room < 0:
             raise HostError(f"{self._host} prints without end")
@@ -175,7 +167,7 @@ class _Output:
         self._note(lines)
 
     def end(self) -> None:
-        """There is no more."""
+        """End the output: report the last line."""
         if self._rest:
             self._note([self._rest])
             self._rest = b""
@@ -190,7 +182,7 @@ class _Output:
 
 
 class _Copy:
-    """A file on its way here: first its hash there, as one line, then its bytes."""
+    """A file during its transfer to this host: first its hash as one line, then its bytes."""
 
     def __init__(self, host: str, name: str, write: Callable[[bytes], object], most: int | None):
         self._host = host
@@ -203,7 +195,7 @@ class _Copy:
         self._size = 0
 
     def take(self, piece: bytes) -> None:
-        """Take a piece. Raises HostError."""
+        """Add a piece. Raises HostError."""
         if self._head is not None:
             head, mark, piece = (self._head + piece).partition(b"\n")
             if not mark:
@@ -222,7 +214,7 @@ class _Copy:
         self._write(piece)
 
     def check(self) -> None:
-        """Raise IntegrityError unless what came is what the host has hashed."""
+        """Raise IntegrityError unless the received bytes have the host's hash."""
         if self._claimed != self._digest.hexdigest():
             raise IntegrityError(
                 f"{self._name} of {self._host} arrived damaged",

@@ -109,7 +109,7 @@ class Choice:
     @cached_property
     def _of_lab(self) -> "tuple[LabFile, Board]":
         """The chosen board of the lab, and the lab. Raises ConfigError."""
-        from labctl.checked import did_you_mean
+        from labctl.suggestions import did_you_mean
 
         lab = self.lab()
         if lab is not None and (self.board is None or self.board in lab.lab.boards):
@@ -134,7 +134,7 @@ class Choice:
 
 def note_unprotected(server: str) -> None:
     """Warn that the way to a server of another host is not protected. Raises ConfigError."""
-    from labctl.checked import is_on_loopback
+    from labctl.text_types import is_on_loopback
     from labctl.transport.base import address_of
 
     address_of(server, "an hdc server")
@@ -150,7 +150,7 @@ def _is_known_here(key: str) -> bool:
 
     Raises LinkError if something else listens there.
     """
-    from labctl.checked import split_endpoint
+    from labctl.text_types import split_endpoint
     from labctl.transport.hdc_server.shared import attached_boards
 
     boards = attached_boards(*split_endpoint(HDC_SERVER), timeout=_ANSWER_SECONDS)

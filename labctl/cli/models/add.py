@@ -4,7 +4,6 @@ from pathlib import Path
 
 import click
 
-from labctl.checked import unknown
 from labctl.cli.complete import MODEL
 from labctl.cli.lab import lab_of
 from labctl.cli.models.fetch import fetch_models
@@ -16,6 +15,7 @@ from labctl.errors import ConfigError
 from labctl.models.catalogue import add_model, parse_entry
 from labctl.models.derive import QuantizedAlready
 from labctl.models.references import find_reference
+from labctl.suggestions import unknown
 
 
 @click.command(epilog="Example: labctl models add q8 hf:bartowski/X-GGUF/X-Q8_0.gguf@main")

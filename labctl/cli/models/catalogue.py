@@ -6,7 +6,6 @@ from dataclasses import asdict
 
 import click
 
-from labctl.checked import unknown
 from labctl.cli.complete import MODEL
 from labctl.cli.lab import lab_of, lab_or_own
 from labctl.cli.output import confirm, json_option, note
@@ -17,6 +16,7 @@ from labctl.config.recipe import Recipe
 from labctl.errors import ConfigError, printable_line
 from labctl.models.catalogue import remove_models
 from labctl.models.lock import LOCK_FILE, ModelsLock, ModelState, reference, state_of
+from labctl.suggestions import unknown
 from labctl.units import size
 
 

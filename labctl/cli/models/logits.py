@@ -4,7 +4,6 @@ from pathlib import Path
 
 import click
 
-from labctl.checked import unknown
 from labctl.cli.complete import MODEL
 from labctl.cli.lab import lab_of
 from labctl.cli.output import note
@@ -13,6 +12,7 @@ from labctl.cli.root import Invocation
 from labctl.config.models import ModelSource, load_catalogue
 from labctl.errors import ConfigError
 from labctl.models.quantizer import find_host_tool, find_quantizer
+from labctl.suggestions import unknown
 from labctl.units import counted, size
 
 _EXAMPLE = "Example: labctl models logits llama --text texts/wiki.txt -o logits/llama.bin"

@@ -62,7 +62,7 @@ class AnswerSet:
 
 
 def common_questions(cells: Iterable[Accuracy]) -> tuple[str, ...]:
-    """Return the questions that have a grade in every cell, in the order of the first."""
+    """Return the questions that have a grade in every cell, in the order of the first cell."""
     every = list(cells)
     if not every:
         return ()

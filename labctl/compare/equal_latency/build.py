@@ -5,7 +5,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from labctl.checked import unknown
 from labctl.compare.equal_latency.joining import Joined, join
 from labctl.compare.equal_latency.matching import (
     RESAMPLES,
@@ -19,10 +18,11 @@ from labctl.compare.equal_latency.sources import find_sources
 from labctl.compare.equal_latency.words import sentence
 from labctl.config.references import Reference, known_references
 from labctl.errors import ConfigError
+from labctl.suggestions import unknown
 
-#: Limits of the experiment's small model, as far as its text gives them.
+#: Token limits of the experiment's small model that its text states.
 _EXPERIMENT_GRID = (100, 200, 300)
-#: Stands for all known references.
+#: Means all known references.
 _ALL = "all"
 _NO_CURVE = sentence("no published curve: the experiment's curves exist only as pictures")
 _NO_LIMIT = sentence(
@@ -41,7 +41,7 @@ def latency_match(
 ) -> LatencyMatch:
     """Match runs of a lab; see :func:`labctl.compare.equal_latency.sources.find_sources`.
 
-    Raises ConfigError for runs that do not belong together.
+    Raises ConfigError if the runs do not belong together.
     """
     sources = find_sources(runs, words)
     joined = join(sources, grader=grader, assume=assume_same_model)
@@ -100,7 +100,7 @@ def _grids(joined: Joined) -> tuple[RescaledGrid, ...]:
 
 
 def published_match(lab_root: Path | None, names: Sequence[str]) -> LatencyMatch:
-    """Return the results of published figures alone: ratios, rescaled limits, and quoted points.
+    """Return results from published figures only: ratios, rescaled limits, and quoted points.
 
     Raises ConfigError for an unknown name and an invalid references.yaml.
     """
@@ -129,7 +129,7 @@ def published_match(lab_root: Path | None, names: Sequence[str]) -> LatencyMatch
 
 
 def _two_decimals(grid: RescaledGrid) -> str:
-    """Describe a ratio as the experiment writes its own: cut, 2.7354 is 2.73."""
+    """Truncate a ratio to two decimals, as the experiment does: 2.7354 is 2.73."""
     return sentence(
         "{slower} / {faster} = {ratio}: {cut} when cut after two decimals, as the experiment"
         " writes it, {rounded} when rounded",

@@ -1,7 +1,7 @@
-"""Conditions of timing runs: all that influences the time of a token, except the model.
+"""Conditions of timing runs: everything except the model that influences the time of a token.
 
-Repeats are pooled only if all conditions agree. Two models may differ in them, as each may have its
-own best settings; only the board and the type of the KV cache must agree.
+Repeats are pooled only if all conditions agree. Two models may have different conditions, since
+each may need its own best settings; only the board and the type of the KV cache must agree.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,18 +18,18 @@ KV_TYPE = "KV type"
 #: Values of each condition, as texts: the state of a board may change between repeats.
 Conditions = Mapping[str, frozenset[str]]
 
-#: Keys of the work, not of its speed, as are the parameters that an engine declares: lengths are
-#: accounted for, sampling is compared separately.
+#: Keys of the work, not of its speed; an engine declares further ones. Lengths are accounted for,
+#: sampling is compared separately.
 _WORK = {
     "dialect", "files_sha256", "imported", "intent", "model_filename", "prompt_sha256", "sample_ms",
 }  # fmt: skip
-#: Keys of the moment: they differ between repeats of the same run.
+#: Keys that differ between repeats of the same run.
 _MOMENT = {"cooling", "model_cache"}
 _NOT_SET = frozenset({"not set"})
 
 
 def engine_of(trial: TrialRecord) -> Declared:
-    """Return what the engine of a trial declares of its parameters."""
+    """Return the engine's declarations about the parameters of a trial."""
     name = trial.comparability.get("engine")
     return declared(name if isinstance(name, str) else None)
 
@@ -55,7 +55,7 @@ def conditions(trials: Iterable[TrialRecord]) -> Conditions:
 def check_one_setup(model: str, groups: Mapping[tuple[str, str], Sequence[TrialRecord]]) -> None:
     """Raise ConfigError if trials of several variants or conditions would be pooled.
 
-    ``groups`` are the trials of a model by run and variant.
+    ``groups``: the trials of a model, by run and variant.
     """
     names = list(groups)
     hint = f"choose one: `labctl latency-match … {':'.join(names[0])}`"
@@ -72,7 +72,7 @@ def check_one_setup(model: str, groups: Mapping[tuple[str, str], Sequence[TrialR
 
 
 def unlike(sides: Mapping[str, Conditions]) -> dict[str, str]:
-    """Return the differences by key: ``threads: q2_k 4, q8_0 2``.
+    """Return the different conditions by key: ``threads: q2_k 4, q8_0 2``.
 
     An unknown KV type differs from no other.
     """

@@ -1,10 +1,10 @@
 """Crossings of two curves of accuracy, from draws of their difference.
 
 The interval of a crossing is the set of times at which the difference cannot be distinguished from
-0, each tested at 95 % by itself. The true crossing is one of them in 95 of 100 cases (E. C.
-Fieller's method, J. R. Stat. Soc. B 16, 1954). A simultaneous band decides if one side is better
-anywhere: it holds the difference at all times together (95 %, the largest deviation of the draws).
-So equal models are rarely reported to cross.
+0, each tested at 95 % by itself. It contains the true crossing in 95 of 100 cases (E. C. Fieller's
+method, J. R. Stat. Soc. B 16, 1954). A simultaneous band decides if one side is better anywhere:
+with 95 % it contains the difference at all times together (from the largest deviation of the
+draws). So equal models are rarely reported to cross.
 """
 
 import math
@@ -24,9 +24,9 @@ _LEVEL = 0.95
 
 @dataclass(frozen=True)
 class Located:
-    """A crossing. ``before`` and ``after`` are the shown signs of the difference, 0: none.
+    """A crossing. ``before`` and ``after``: sign of the difference, as far as shown; 0: not shown.
 
-    ``low`` and ``high`` None: open to that side.
+    ``low`` or ``high`` None: the interval is open on that side.
     """
 
     kind: CrossingKind
@@ -47,14 +47,14 @@ def locate(
 
     Args:
         times: ascending, s.
-        difference: at each time.
-        draws: of it, a row each.
-        questions: number of them. A question that only one side answers counts as more frequent
-            than observed; otherwise the first few answers of a model would look certain.
+        difference: difference at each time.
+        draws: draws of the difference, one per row.
+        questions: number of questions. A question that only one side answers counts as more
+            frequent than observed; otherwise the first few answers of a model would look certain.
     """
     import numpy as np
 
-    # Use quantiles: the mean of three repeats has Student's distribution, without a variance.
+    # Use quantiles: the mean of three repeats has a Student distribution without a variance.
     low, high = np.quantile(draws, [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2], axis=0)
     spread = np.hypot((high - low) / (2 * _POINTWISE), 1.0 / questions)
     far = np.abs(draws - difference) / spread
@@ -73,14 +73,14 @@ def locate(
 
 @dataclass(frozen=True)
 class _Band:
-    """A difference over time; ``is_open``: it cannot be distinguished from 0 there."""
+    """A difference over time; ``is_open``: times at which it cannot be distinguished from 0."""
 
     times: "NDArray[np.float64]"
     difference: "NDArray[np.float64]"
     is_open: "NDArray[np.bool_]"
 
     def between(self, sign: int, first: int, last: int) -> Located:
-        """Return the crossing between two times; ``sign`` is shown at the first."""
+        """Return the crossing between two times; ``sign`` is shown at the first time."""
         low, high = self._ends(first, last)
         return Located("crossing", sign, -sign, self._zero(sign, first, last), low, high)
 
@@ -113,10 +113,10 @@ class _Band:
 
 
 def zero(times: "NDArray[np.float64]", differences: "NDArray[np.float64]") -> "NDArray[np.float64]":
-    """Return, for each row, the time at which it changes from below 0 to above 0.
+    """Return for each row the time at which it changes from below 0 to above 0.
 
-    Of several it is the one with the least of the wrong sign on both sides: the least sum up to it.
-    ``-inf`` (``inf``) if that is before the first (after the last) time.
+    If there are several, return the one with the least sum before it: least of the wrong sign on
+    both sides. ``-inf`` (``inf``) if it is before the first (after the last) time.
     """
     import numpy as np
 

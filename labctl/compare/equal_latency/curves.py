@@ -1,7 +1,7 @@
 """Curves of accuracy over time, with draws of them.
 
-All curves share their draws: the same questions for all models and prompts, the same repeats of a
-model's timing for all its prompts. So the draws of two curves can be subtracted.
+All curves share their draws: all models and prompts use the same questions, and all prompts of a
+model use the same repeats of its timing. So the draws of two curves can be subtracted.
 """
 
 from collections.abc import Sequence
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 #: Number of times at which curves are computed, evenly from the first to the last.
 STEPS = 400
-#: Draws whose answers are timed at once: a limit of memory.
+#: Number of draws whose answers are timed at once, to limit memory.
 _CHUNK = 100
 
 
 @dataclass(frozen=True)
 class Draws:
-    """Draws of the questions; ``seed`` gives those of the models' repeats."""
+    """Draws of the questions; ``seed`` determines the draws of the models' repeats."""
 
     questions: "NDArray[np.float64]"
     seed: int
@@ -57,8 +57,8 @@ class Draws:
 class DrawnCurve:
     """A curve at the common times of its axis: NaN where it is unknown.
 
-    ``compared`` marks the times at which crossings are searched; None: all. Requested deadlines are
-    not among them, so they change no crossing.
+    ``compared`` marks the times at which crossings are searched; None: all. It excludes requested
+    deadlines, so that they change no crossing.
     """
 
     answers: AnswerSet
@@ -74,8 +74,8 @@ class DrawnCurve:
     def interval(self, k: int) -> Interval:
         """Return the 95 % interval at one of the times.
 
-        It is never narrower than the number of answers allows: timing noise moves draws along a
-        curve that ends, and must not make them look alike.
+        Never narrower than the number of answers allows: timing noise moves draws along a curve
+        that ends, and must not make them look alike.
         """
         import numpy as np
 
@@ -84,7 +84,7 @@ class DrawnCurve:
         return interval_of_variance(value, variance, len(np.unique(asked)))
 
     def curve(self) -> Curve:
-        """Return it for the result: measured points of budgets, else all times."""
+        """Return the curve for the result: measured points of budgets, else all times."""
         import numpy as np
 
         places: list[tuple[int, int | None]]
@@ -122,9 +122,9 @@ def budget_curves(
     draws: Draws,
     deadlines: Sequence[float] = (),
 ) -> list[DrawnCurve]:
-    """Return curves over limit x mean time per token, each of two limits or more.
+    """Return curves over limit x mean time per token; each has two limits or more.
 
-    Between limits the accuracy is interpolated linearly. After the last one it is known if no
+    Between limits the accuracy is interpolated linearly. After the last limit it is known if no
     answer was cut. ``times`` has the timing of each set's model. ``deadlines`` are added to the
     times if limits lie on both sides.
     """
@@ -149,7 +149,7 @@ def budget_curves(
         repeats = draws.repeats(timing, numbers[timing.timing.model])[:, 1]
         tokens = token + repeats - float(timing.mean()[0, 1])
         means = draws.questions @ shares.T / draws.size
-        # A larger limit changes nothing if the largest cuts no answer and no prompt states it.
+        # A larger limit changes nothing if the largest one cuts no answer and no prompt states it.
         is_whole = bool(one.limited[-1].complete.all()) and not one.states_budget
         known = np.inf if is_whole else end
         outside = (common < start) | (common > known)
@@ -197,10 +197,10 @@ def deadline_curves(
 ) -> list[DrawnCurve]:
     """Return curves of the share of right answers that are complete within a time.
 
-    A prompt that states no budget has one curve, from its answers under the largest limit. With a
-    prompt that states it, the budget depends on the deadline: its last token comes just in time.
-    Between the evaluated budgets the accuracy is interpolated linearly; before and after them it is
-    that of the nearest one. ``deadlines`` are among the times.
+    A prompt that states no budget has one curve, from its answers under the largest limit. If the
+    prompt states the budget, the budget depends on the deadline: its last token comes just in time.
+    Between the evaluated budgets the accuracy is interpolated linearly; outside them the nearest
+    budget's accuracy is used. The times include ``deadlines``.
     """
     import numpy as np
 
@@ -264,9 +264,9 @@ def _asked(answers: AnswerSet) -> tuple[Answers, ...]:
 class _Timed:
     """Answers with their times.
 
-    ``last`` is the latest end; ``full`` the time of the whole limit at the mean prompt;
-    ``cut_from`` the first end of a cut answer; ``beyond_from`` the first time at which an answer
-    leaves the measured positions.
+    ``last``: the latest end. ``full``: time of the whole limit at the mean prompt. ``cut_from``:
+    first end of a cut answer. ``beyond_from``: first time at which an answer leaves the measured
+    positions.
     """
 
     answers: Answers
@@ -309,7 +309,7 @@ class _Timed:
         repeats: "NDArray[np.float64]",
         times: AnswerTimes,
     ) -> "NDArray[np.float64]":
-        """Return the share of right and complete answers within each time, for each draw."""
+        """Return for each draw the share of right and complete answers within each time."""
         import numpy as np
 
         good = np.flatnonzero(self.answers.correct * self.answers.complete)

@@ -1,8 +1,8 @@
 """Join evaluations and timing runs: check agreement, collect differences.
 
 The model's file, the sampling and the type of the KV cache must agree, as far as both sides report
-them. Values that one side does not report are named in the heading. Timing runs use no messages:
-the chat template is the file's, if labctl started the server with that file.
+them. The heading names values that one side does not report. Timing runs use no messages, so no
+chat template; the evaluation used the file's template if labctl started its server.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
-from labctl.checked import unknown
 from labctl.compare.equal_latency.answers import AnswerSet, answer_set, common_questions
 from labctl.compare.equal_latency.conditions import (
     BOARD,
@@ -30,13 +29,14 @@ from labctl.evaluation.accuracy import Accuracy
 from labctl.records.board import Execution
 from labctl.records.evaluation import EndpointRecord, EvaluationRecord
 from labctl.records.trial import ModelIdentity, TrialRecord, TrialState
+from labctl.suggestions import unknown
 
 _DIGITS = 12
 
 
 @dataclass(frozen=True)
 class Joined:
-    """Answers and times of the same models. ``heading`` belongs to every output."""
+    """Answers and times of the same models. ``heading`` is part of every output."""
 
     sets: tuple[AnswerSet, ...]
     times: dict[str, AnswerTimes]
@@ -193,7 +193,7 @@ def _agree(
     trials: Sequence[TrialRecord],
     findings: _Findings,
 ) -> None:
-    """Compare sampling and KV type of both sides, and of its servers these and the template."""
+    """Compare sampling and KV type of both sides; compare KV type and template of the servers."""
     endpoints = [one for one in evaluation.record.endpoints if one.model == model.key]
     _check_templates(evaluation.record, model.key, endpoints, findings)
     temperatures = [evaluation.record.sampling.temperature]

@@ -45,7 +45,7 @@ RESAMPLES = 2000
 class Matched:
     """Findings of a match: curves, crossings and choices.
 
-    ``gaps`` are sentences about times that are not compared.
+    ``gaps``: sentences about times that are not compared.
     """
 
     curves: tuple[DrawnCurve, ...]
@@ -64,7 +64,7 @@ def match(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Matched:
-    """Compare all models with each prompt, on both axes. ``times`` is by model."""
+    """Compare all models with each prompt, on both axes. ``times``: by model."""
     draws = Draws.of(questions, resamples, seed)
     of_sets = [times[one.model] for one in sets]
     axes = (
@@ -97,7 +97,7 @@ def match(
 
 @dataclass(frozen=True)
 class _Pair:
-    """Two models with the same prompt: the one with less time per token, and the other."""
+    """Two models with the same prompt: first the one with less time per token."""
 
     faster: DrawnCurve
     slower: DrawnCurve
@@ -107,7 +107,7 @@ class _Pair:
     def of(
         cls, one: DrawnCurve, other: DrawnCurve, times: Mapping[str, AnswerTimes]
     ) -> "_Pair | None":
-        """Return None if they have no measured time in common."""
+        """Return the pair; None if its models have no measured time in common."""
         import numpy as np
 
         faster, slower = sorted(
@@ -124,12 +124,12 @@ class _Pair:
         return self.faster.axis
 
     def difference(self, inside: "NDArray[np.bool_]") -> "NDArray[np.float64]":
-        """Return draws of the slower one's accuracy minus the faster one's."""
+        """Return draws of the slower model's accuracy minus the faster model's accuracy."""
         found: NDArray[np.float64] = self.slower.draws[:, inside] - self.faster.draws[:, inside]
         return found
 
     def early_end(self) -> str | None:
-        """Say whose limits end first while the other curve continues; deadlines have no limits."""
+        """Name the curve whose limits end first while the other continues; none for deadlines."""
         first, other = sorted((self.faster, self.slower), key=lambda one: one.known_until)
         until = min(other.known_until, other.measured_until, float(other.times[-1]))
         if self.axis == "deadline" or first.known_until >= min(until, first.measured_until):
@@ -183,7 +183,7 @@ def _shifts(found: Sequence[tuple[_Pair, Sequence[Crossing]]]) -> list[Shift]:
 
 
 def _shift_interval(pair: _Pair, later: _Pair) -> tuple[float | None, float | None]:
-    """Return the percentiles of the difference of both crossings; None if it is open."""
+    """Return the percentiles of the difference of both crossings; None for an open end."""
     import numpy as np
 
     zeros = [
@@ -199,9 +199,10 @@ def _shift_interval(pair: _Pair, later: _Pair) -> tuple[float | None, float | No
 
 
 def choose(curves: Sequence[DrawnCurve], seconds: float, questions: int) -> Choice:
-    """Return the best curve at a time. It is shown best if it is shown better than each other one.
+    """Return the best curve at a time. ``shown``: it is shown to be better than every other curve.
 
-    Any curve may come first by chance, so each gets its part of an error of 5 % (C. E. Bonferroni).
+    Any curve may come first by chance, so the error of 5 % is divided among them (C. E.
+    Bonferroni).
     """
     import numpy as np
     from scipy.special import ndtri
@@ -210,7 +211,7 @@ def choose(curves: Sequence[DrawnCurve], seconds: float, questions: int) -> Choi
     here = []
     for one in curves:
         k = int(np.searchsorted(one.times, seconds))
-        # Another time, such as the first limit when all limits take longer, is useless.
+        # Skip a curve without this time, for example because all its limits take longer.
         if k < len(one.times) and one.times[k] == seconds and not np.isnan(one.values[k]):
             here.append((one, k))
     here.sort(key=lambda pair: -pair[0].values[pair[1]])
@@ -240,10 +241,9 @@ def choose(curves: Sequence[DrawnCurve], seconds: float, questions: int) -> Choi
 def budget_points(
     sets: Sequence[AnswerSet], times: Mapping[str, AnswerTimes], questions: int
 ) -> tuple[PointAtBudget, ...]:
-    """Return each model with each prompt at each limit, with the mark of the Pareto front.
+    """Return each model with each prompt at each limit, and mark the Pareto front.
 
-    The front is of accuracy and the mean time of an answer, or the limit's time if one answer time
-    is missing.
+    The front compares accuracy and mean time of an answer (if any is missing: the limit's time).
     """
     found = [
         _point(one, number, times[one.model], questions)
@@ -303,9 +303,9 @@ def _point(answers: AnswerSet, number: int, times: AnswerTimes, questions: int) 
 def rescaled_grid(
     faster: tuple[str, float], slower: tuple[str, float], budgets: Iterable[int]
 ) -> RescaledGrid:
-    """Return the slower model's limits that take the same time, to the nearest token.
+    """Return the limits of the slower model that take the same time, to the nearest token.
 
-    ``faster`` and ``slower`` are a name and the seconds of a token each.
+    ``faster`` and ``slower``: name of a model, and its seconds per token.
     """
     ratio = slower[1] / faster[1]
     rows = tuple(GridRow(one, round(one / ratio), one * faster[1]) for one in budgets)

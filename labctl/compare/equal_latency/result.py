@@ -1,6 +1,6 @@
-"""Results of a latency match, the source of its text, JSON, CSV and report page.
+"""Results of a latency match: the source of its text, JSON, CSV and report page.
 
-Times are in s, accuracies shares from 0 to 1. An interval is open at an end that is None.
+Times are in s; accuracies are shares from 0 to 1. An interval is open at an end that is None.
 """
 
 from dataclasses import asdict, dataclass, field
@@ -11,9 +11,10 @@ from labctl.stats.intervals import Interval
 #: ``budget``: limit of tokens x mean time per token, as in the experiment. ``deadline``: the answer
 #: is right and complete within the time, including prefill of its prompt and its own tokens.
 Axis = Literal["budget", "deadline"]
-#: ``crossing``: one is shown better before it, the other after it. ``after``, ``before``: one is
-#: shown better on one side only, so a crossing, if any, comes after (before) a time. ``none``: one
-#: is shown better up to the end of the range. ``unclear``: no difference is shown.
+#: ``crossing``: one curve is shown better before it, the other after it. ``after``, ``before``: a
+#: curve is shown better on one side only, so a crossing, if any, comes after (before) a time.
+#: ``none``: one curve is shown better up to the end of the range. ``unclear``: no difference is
+#: shown.
 CrossingKind = Literal["crossing", "after", "before", "none", "unclear"]
 
 
@@ -21,9 +22,9 @@ CrossingKind = Literal["crossing", "after", "before", "none", "unclear"]
 class ModelTiming:
     """Times of one model, from its timing runs.
 
-    ``interval`` of the time per token is over ``repeats``; None for one repeat. The time grows by
-    ``growth_seconds`` with each position. ``longest_position`` is the last measured position of the
-    context. ``joules_per_token`` is None without a meter.
+    ``interval`` of the time per token is over ``repeats``; None for one repeat. The time increases
+    by ``growth_seconds`` with each position. ``longest_position`` is the last measured position of
+    the context. ``joules_per_token`` is None without a meter.
     """
 
     model: str
@@ -79,8 +80,8 @@ class Curve:
 class Crossing:
     """A comparison of two curves: the time at which ``slower`` overtakes ``faster``.
 
-    ``better_before`` and ``better_after`` are names of curves; None: not shown. ``low`` and
-    ``high`` hold the crossing with 95 %. The comparison covers ``start`` to ``end``, without
+    ``better_before`` and ``better_after`` are names of curves; None: not shown. ``low`` to ``high``
+    contains the crossing with 95 %. The comparison covers ``start`` to ``end``, without
     extrapolated parts.
     """
 
@@ -149,8 +150,8 @@ class Candidate:
 class Choice:
     """The best model and prompt at a deadline, and all candidates by accuracy, best first.
 
-    ``best`` is None if all of them are extrapolated there. ``shown``: it is shown to be better than
-    all others that are not extrapolated.
+    ``best`` is None if all candidates are extrapolated at the deadline. ``shown``: it is shown to
+    be better than all others that are not extrapolated.
     """
 
     axis: Axis
@@ -172,7 +173,7 @@ class GridRow:
 
 @dataclass(frozen=True)
 class RescaledGrid:
-    """Limits of the slower model: those of the faster one divided by the ratio of their times."""
+    """Limits of the slower model: limits of the faster model / ratio of their times."""
 
     faster: str
     slower: str

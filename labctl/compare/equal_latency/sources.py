@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from labctl.checked import unknown
 from labctl.compare.equal_latency.timing import has_token_time
 from labctl.errors import ConfigError
 from labctl.evaluation.accuracy import AccuracyTable
@@ -17,6 +16,7 @@ from labctl.records.run import RunRecord
 from labctl.records.trial import TrialRecord
 from labctl.runs.record.directory import RunDirectory, run_directories
 from labctl.runs.record.lookup import find_run
+from labctl.suggestions import unknown
 
 #: ``RUN:VARIANT``: one variant of a timing run.
 _VARIANT = re.compile(r"(?P<run>.+):(?P<variant>[^:]+)")
@@ -35,7 +35,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class TimingRun:
-    """A timing run, or only its ``variant`` that was named."""
+    """A timing run, or only its ``variant`` if one was named."""
 
     id: str
     record: RunRecord
@@ -55,8 +55,8 @@ class Sources:
 def find_sources(runs: Path, words: Sequence[str]) -> Sources:
     """Return the runs with these names, each an evaluation or a timing run (or its variant).
 
-    Without an evaluation the newest graded one is taken. Without a timing run, the newest run that
-    measured each model is taken. Raises ConfigError.
+    Default evaluation: the newest graded one. Default timing runs: for each model the newest run
+    that measured it. Raises ConfigError.
     """
     evaluations: list[Evaluation] = []
     timings: list[TimingRun] = []

@@ -1,11 +1,11 @@
 """Time of an answer of a model, from its timing runs.
 
-An answer takes the prefill of its prompt and a step for each of its tokens. Prefill time is taken
-proportional to the prompt's tokens. The time of a step grows with its position, as each position
-adds a row to the KV cache that every later step reads: a straight line. Its slope is common to all
-repeats; each repeat has its own level. Loading of the model is not counted.
+An answer takes the prefill of its prompt and a step for each of its tokens. Prefill time is assumed
+proportional to the prompt's tokens. The time of a step grows linearly with its position: each
+position adds a row to the KV cache, which every later step reads. All repeats share one slope; each
+repeat has its own level. Loading of the model is not counted.
 
-Notes say which range each model's timing covers, and which measurements would extend it.
+Notes name the range that each model's timing covers, and the measurements that would extend it.
 """
 
 import math
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 #: Fewest gaps of a repeat that can show growth with the position.
 _GAPS_FOR_GROWTH = 32
-#: Lower bound of draws: repeats far below the mean would give negative times.
+#: Lower bound of draws, since repeats far below the mean would give negative times.
 _LEAST_SHARE = 0.05
 
 
@@ -94,7 +94,7 @@ class AnswerTimes:
 
 
 def answer_times(model: str, trials: Iterable[TrialRecord], runs: Sequence[str]) -> AnswerTimes:
-    """Return the times of one model. Raises ValueError without a good repeat that has a time."""
+    """Return the times of one model. Raises ValueError if no good repeat has a time."""
     good = [one for one in trials if one.state is TrialState.OK and one.repeat > 0 and one.timing]
     found = [(one, repeat) for one in good if one.timing and (repeat := _repeat(one.timing))]
     if not found:
@@ -138,7 +138,7 @@ def answer_times(model: str, trials: Iterable[TrialRecord], runs: Sequence[str])
 
 
 def has_token_time(timing: TimingRecord) -> bool:
-    """Return True if a trial has a time per token; one that measured a perplexity has none."""
+    """Return True if a trial has a time per token; False for a measurement of perplexity."""
     return _repeat(timing) is not None
 
 
@@ -189,7 +189,7 @@ def _of_benchmark(timing: TimingRecord) -> _Repeat | None:
 def _growth(repeats: Sequence[_Repeat]) -> float:
     """Return the growth of a step's time per position: least squares within repeats.
 
-    Never below 0: the cache only grows, and a negative slope means that the machine was slow at
+    Never below 0: the cache only grows, so a negative slope means that the machine was slow at
     first.
     """
     products = squares = 0.0
@@ -262,7 +262,7 @@ def _longest_prompt(cells: Iterable[Answers]) -> int:
 
 
 def _last_position(cell: Answers) -> int:
-    """Return the last position of any answer, and the last of one that takes the whole limit."""
+    """Return the last position of any answer, or of one with the whole limit if it is later."""
     prompts = cell.prompt_tokens
     if prompts is None or not len(prompts):
         return cell.budget or 0

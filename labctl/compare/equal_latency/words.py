@@ -37,7 +37,7 @@ def interval_text(low: float | None, high: float | None) -> str:
 def crossing_sentence(
     axis: Axis, found: Located, faster: str, slower: str, ends: tuple[float, float]
 ) -> str:
-    """Say which of two curves to use before and after the crossing, as far as it was shown."""
+    """Name the curve to use before and after the crossing, as far as it was shown."""
     span = f"from {seconds_text(ends[0])} to {seconds_text(ends[1])}"
     best = {-1: faster, 1: slower}
     match found.kind:

@@ -1,12 +1,11 @@
-"""Reads what the user writes: a YAML document into a pydantic model, or one clear error.
+"""Read a user's YAML document into a pydantic model, or raise one clear error.
 
-All problems of a document are reported at once, a line for each::
+All problems of a document are reported at once, one per line::
 
     devices.yaml:7:5: boards.rk1.taget: unknown key (did you mean 'target'?)
 
-Values are checked strictly (text is not a number, a number is not text), by the rules that
-pydantic has for strict JSON. Rules between several keys of a model are checked when its keys by
-themselves are right.
+Values are checked strictly (text is not a number, a number is not text), by pydantic's rules for
+strict JSON. Rules between several keys of a model are checked if each key is right by itself.
 """
 
 import json
@@ -19,13 +18,13 @@ from typing import Any, NoReturn, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import PydanticCustomError
 
-from labctl.checked import listed
 from labctl.config.types import InterruptibleModel
 from labctl.config.yaml import loader as yamltext
 from labctl.config.yaml import messages as wording
 from labctl.config.yaml.loader import Path, Value
 from labctl.errors import ConfigError
-from labctl.files import settled_stamp
+from labctl.file_hashes import settled_stamp
+from labctl.suggestions import listed
 
 MOST_BYTES = 1_000_000
 MOST_PROBLEMS = 20
@@ -34,7 +33,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class StrictModel(InterruptibleModel):
-    """Base of all models of what the user writes: unknown keys are refused, values are final."""
+    """Base of all models of users' files: unknown keys are refused, values are immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
@@ -42,8 +41,8 @@ class StrictModel(InterruptibleModel):
 def load(path: FilePath, model: type[M], *, context: dict[str, Any] | None = None) -> M:
     """Load the document in a file as a ``model``; ``context`` is passed to the model's validators.
 
-    A file that stays as it is is read once: values are final. Raises ConfigError when the file
-    cannot be read, or with a line for each problem in it.
+    An unchanged file is read only once: values are immutable. Raises ConfigError if the file cannot
+    be read, or with a line for each problem in it.
     """
     if context is None and (stamp := settled_stamp(path)) is not None:
         found = _loaded(path, model, stamp)
@@ -58,22 +57,22 @@ def _loaded(path: FilePath, model: type[BaseModel], _stamp: tuple[int, ...]) -> 
 
 
 def parse(text: str, model: type[M], name: str, *, context: dict[str, Any] | None = None) -> M:
-    """As ``load``, for a text that problems call ``name``."""
+    """Load the document in a text; messages call it ``name``."""
     return Document.parse(text, name).validated(model, context=context)
 
 
 def refuse(message: str, *path: str | int) -> PydanticCustomError:
-    """Make the error that a validator raises to point at ``path`` inside its own value."""
+    """Make the error that a validator raises for ``path`` inside its own value."""
     return refuse_all([(path, message)])
 
 
 def refuse_all(problems: Iterable[tuple[Path, str]]) -> PydanticCustomError:
-    """As ``refuse``, for several problems at once."""
+    """Make one error for several problems, as ``refuse`` does."""
     return refuse_explained((path, message, False) for path, message in problems)
 
 
 def refuse_explained(problems: Iterable[tuple[Path, str, bool]]) -> PydanticCustomError:
-    """As ``refuse_all``, for what :func:`~labctl.config.yaml.messages.explain` finds."""
+    """Make one error for the problems that :func:`~labctl.config.yaml.messages.explain` found."""
     found = list(problems)
     text = "; ".join(f"{wording.path_text(path)}: {message}" for path, message, _ in found)
     return PydanticCustomError(wording.REFUSED, "{text}", {"text": text, "problems": found})
@@ -81,12 +80,12 @@ def refuse_explained(problems: Iterable[tuple[Path, str, bool]]) -> PydanticCust
 
 @dataclass
 class Document:
-    """The value of a YAML text, and where in it everything is.
+    """The value of a YAML text, with the places of its parts.
 
     Args:
-        name: what problems call the document, the path of its file for instance.
-        overridden: for paths that do not come from the document, who says so.
-        text: the document as written; empty for one that was made.
+        name: name of the document in messages, such as the path of its file.
+        overridden: origin of each path that is not from the document.
+        text: the document as written; empty if it was not read from a text.
     """
 
     name: str
@@ -115,10 +114,10 @@ class Document:
         return document
 
     def override(self, path: Path, value: Value, origin: str) -> None:
-        """Put ``value`` at ``path``, making mappings on the way; problems there are ``origin``'s.
+        """Put ``value`` at ``path``, and make missing mappings. Messages name ``origin``.
 
-        ``None`` is written as null, which may mean another thing than a missing key. Raises
-        ConfigError when something on the way is not a mapping.
+        ``None`` is written as null, which may differ from a missing key. Raises ConfigError if a
+        value above ``path`` is not a mapping.
         """
         self._above(path, origin)[str(path[-1])] = value
         self.overridden[path] = origin
@@ -129,7 +128,7 @@ class Document:
         self.overridden[path] = origin
 
     def _above(self, path: Path, origin: str) -> dict[str, Value]:
-        """Return the mapping that ``path`` is in, made on the way."""
+        """Return the mapping that contains ``path``; make missing mappings."""
         if not isinstance(self.value, dict):
             self._not_a_mapping(StrictModel)
         inner: dict[str, Value] = self.value
@@ -155,7 +154,7 @@ class Document:
         raise self._refusal(placed)
 
     def refusal(self, problems: Iterable[tuple[Path, str]]) -> ConfigError:
-        """Return the error for problems found after reading, each at its place."""
+        """Return the error for problems found after reading, each with its place."""
         return self._refusal((path, text, self._spot(path)) for path, text in problems)
 
     def _not_a_mapping(self, model: type[BaseModel]) -> NoReturn:
@@ -172,7 +171,7 @@ class Document:
         ).at(self.name, spot.line)
 
     def _spot(self, path: Path, *, key: bool = False) -> yamltext.Spot:
-        """Position of ``path``, or of the nearest thing around it."""
+        """Return the position of ``path``, or of the nearest value around it."""
         exact = self.marks.keys if key else self.marks.values
         if path in exact:
             return exact[path]
@@ -183,7 +182,7 @@ class Document:
         return self.marks.values.get(path, yamltext.Spot(1, 1))
 
     def _origin(self, path: Path) -> str | None:
-        """Return who says what is at ``path``, where that is not the document."""
+        """Return the origin of the value at ``path``; None if it is the document."""
         inner = (path[:length] for length in range(len(path), -1, -1))
         return next((self.overridden[p] for p in inner if p in self.overridden), None)
 
@@ -208,7 +207,7 @@ class Document:
 
 
 def read_text(path: FilePath) -> str:
-    """Return the UTF-8 text of a small file of the user. Raises ConfigError."""
+    """Return the UTF-8 text of a user's small file. Raises ConfigError."""
     where = str(path)
     try:
         with path.open("rb") as file:

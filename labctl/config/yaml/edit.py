@@ -1,7 +1,7 @@
-"""Changes of a YAML file as text: comments, order and style of all the rest stay as they are.
+"""Change a YAML file as text: comments, order and style of everything else stay.
 
-A file is changed by lines, at the places that PyYAML's own nodes have. The result is parsed and
-compared: what is written in a style that cannot be changed so is refused, and never damaged.
+A file is changed by lines, at the places of PyYAML's nodes. The result is parsed and compared: a
+file whose style does not allow the change is refused, and never damaged.
 """
 
 import re
@@ -16,11 +16,11 @@ from labctl.errors import ConfigError
 from labctl.files import host_reads, write_named
 
 T = TypeVar("T")
-#: Name of what a change would write, in problems.
+#: Name of the changed text in messages.
 CHANGED_TEXT = "the changed text"
 _BYTE_ORDER_MARK = "\ufeff"
 
-#: A comment that holds a key: something that was switched off, and no remark.
+#: A comment that holds a key: a disabled entry, not a remark.
 _KEY = re.compile(r"\s*#[\s-]*[\w.-]+:(\s|$)")
 #: An empty comment or a heading, which ends a paragraph of comments.
 _RULE = re.compile(r"\s*#\s*($|[-=*#~_]{3})")
@@ -34,10 +34,10 @@ def change_file(
     wanted: T,
     head: str = "",
 ) -> None:
-    """Change the text of a file of the user's, if ``read`` makes of the new one what is wanted.
+    """Change the text of a user's file, if ``read`` reads the new text as ``wanted``.
 
-    A file that does not exist begins as ``head``. Links, mode, line ends and a byte order mark
-    stay. The caller holds the lock of the file. Raises ConfigError, HostError.
+    A new file begins with ``head``. Links, mode, line ends and a byte order mark stay. The caller
+    holds the lock of the file. Raises ConfigError, HostError.
     """
     problem: str | None = None
     mark = ""
@@ -63,9 +63,9 @@ def change_file(
 def add_entry(text: str, section: str, entry: str) -> str:
     """Add ``entry`` (lines without indentation) at the end of the mapping ``section``.
 
-    Comments that end the section, indented as its entries or deeper, stay above.
+    Comments at the end of the section stay above it, if indented like its entries or deeper.
 
-    Raises ConfigError when the section is written in braces.
+    Raises ConfigError if the section is written in braces.
     """
     lines = _lines(text)
     found = _entry(_root(text), section)
@@ -80,14 +80,14 @@ def add_entry(text: str, section: str, entry: str) -> str:
         column, at = key.start_mark.column + 2, key.start_mark.line + 1
         lines[at - 1] = re.sub(r": *(\{ *\}|null|~)", ":", lines[at - 1], count=1)
         while at < len(lines) and lines[at].lstrip().startswith("#"):
-            at += 1  # comments below the section's name are about it
+            at += 1  # comments below the section's name belong to it
     return "".join([*lines[:at], *_indented(entry, column, text), *lines[at:]])
 
 
 def remove_entry(text: str, section: str, name: str) -> str:
-    """Remove the entry ``name`` of the mapping ``section``, and the comments that are about it.
+    """Remove the entry ``name`` of the mapping ``section``, and its comments.
 
-    Raises ConfigError when there is none, or the section is written in braces.
+    Raises ConfigError if the entry is missing, or the section is written in braces.
     """
     lines = _lines(text)
     found = _entry(_root(text), section)
@@ -104,18 +104,18 @@ def remove_entry(text: str, section: str, name: str) -> str:
 
 
 def remove_key(text: str, key: str) -> str:
-    """Remove a key with a plain value from the outermost mapping; unchanged without it.
+    """Remove a key with a plain value from the outermost mapping, if present.
 
-    The comments that are about it leave too.
+    Its comments are removed too.
     """
     found = _entry(_root(text), key)
     return text if found is None else _without(_lines(text), *found)
 
 
 def replace_value(text: str, key: str, value: str) -> str:
-    """Replace a key's plain value in the outermost mapping, however both are written.
+    """Replace a key's plain value in the outermost mapping; key and value may have any style.
 
-    Raises ConfigError when there is none.
+    Raises ConfigError if the key is missing.
     """
     found = _entry(_root(text), key)
     if found is None or not isinstance(found[1], yaml.ScalarNode):
@@ -132,9 +132,9 @@ def _without(lines: list[str], key: yaml.Node, value: yaml.Node) -> str:
 
 
 def _about(lines: list[str], key_line: int, column: int) -> int:
-    """Return where the paragraph of comments begins that is directly above a key.
+    """Return the first line of the paragraph of comments directly above a key.
 
-    It is the key's line itself where that paragraph begins the file, or holds keys itself.
+    Return the key's line if the paragraph begins the file, or contains keys.
     """
     start = key_line
     while start and lines[start - 1].startswith(f"{' ' * column}#"):
@@ -146,7 +146,7 @@ def _about(lines: list[str], key_line: int, column: int) -> int:
 
 
 def _below_comments(lines: list[str], at: int, column: int) -> int:
-    """Return the line below the comments from ``at`` on that have at least that indentation."""
+    """Return the line below the comments from ``at`` on that have at least this indentation."""
     for number in range(at, len(lines)):
         inside = lines[number].lstrip(" ")
         if inside.startswith("#") and len(lines[number]) - len(inside) >= column:
@@ -172,12 +172,12 @@ def _indented(entry: str, column: int, text: str) -> Iterator[str]:
 def _root(text: str) -> yaml.Node | None:
     try:
         return yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.MarkedYAMLError as error:  # the entry that was removed before held an anchor
+    except yaml.MarkedYAMLError as error:  # the removed entry held an anchor
         raise ConfigError(f"the text cannot be changed so: {error.problem}") from error
 
 
 def _entry(node: yaml.Node | None, name: str) -> tuple[yaml.Node, yaml.Node] | None:
-    """Return the key and the value of that name."""
+    """Return the nodes of the key with this name and of its value, or None."""
     pairs = node.value if isinstance(node, yaml.MappingNode) else []
     return next(((key, value) for key, value in pairs if key.value == name), None)
 
@@ -195,9 +195,9 @@ def _refuse_flow(node: yaml.Node, section: str) -> None:
 
 
 def _last_line(node: yaml.Node) -> int:
-    """Return the last line that holds something of the node.
+    """Return the last line of a node's content.
 
-    The end of a block is at the next token, below comments, so the inner nodes decide.
+    PyYAML ends a block at the next token, below comments, so the inner nodes decide.
     """
     if isinstance(node, yaml.MappingNode) and not node.flow_style and node.value:
         return max(_last_line(inner) for pair in node.value for inner in pair)

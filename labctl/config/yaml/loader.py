@@ -1,17 +1,17 @@
-"""YAML text to plain values, each with the place where it was written.
+"""Read YAML text into plain values, each with its place in the text.
 
-PyYAML scans and composes; the values are made here, so that
+PyYAML scans and composes. The values are made here, so that
 
 - only text, numbers, true, false, null, lists and mappings come out (no tag makes an object);
 - plain words mean what YAML 1.2 says;
-- a key is always text, and given twice it is a problem, as are the merge key ``<<`` and a list that
-  contains itself. Anchors and aliases work;
-- depth, number of values and size of numbers are bounded, whatever the file does.
+- a key is always text; a duplicate key, the merge key ``<<`` and a list that contains itself are
+  problems. Anchors and aliases work;
+- depth, number of values and size of numbers are bounded for every file.
 
 Plain words are those of YAML 1.2's core schema: ``no``, ``yes``, ``on``, ``off``, ``10:30`` and
 ``2026-01-31`` are text, ``012`` is twelve, and only ``true`` and ``false`` are booleans. (YAML 1.1,
-which PyYAML follows by itself, reads booleans, sexagesimal and octal numbers and dates into them.)
-``.inf`` and ``.nan`` are text too: nothing here can use them.
+PyYAML's default, reads them as booleans, sexagesimal and octal numbers, and dates.) ``.inf`` and
+``.nan`` are text too, since nothing here can use them.
 """
 
 import re
@@ -34,7 +34,8 @@ MOST_NUMBER = 2**63 - 1
 
 _INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
-#: Kind, form and first characters; anything else is text. Source: YAML 1.2.2, section 10.3.2.
+#: Kind, pattern and first characters of plain words; anything else is text. Source: YAML 1.2.2,
+#: section 10.3.2.
 WORDS = (
     ("null", re.compile(r"(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""]),
     ("bool", re.compile(r"(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")),
@@ -53,9 +54,7 @@ def plain_value(text: str) -> Value:
 
 
 def meaning(kind: str, text: str) -> Value:
-    """Return the value of a scalar of that kind; KeyError for other kinds, ValueError with a
-    sentence.
-    """
+    """Return the value of a scalar of this kind. Raises KeyError, ValueError with a sentence."""
     value = _MAKERS[kind](text)
     if isinstance(value, int | float) and abs(value) > MOST_NUMBER:
         raise ValueError("this number is too large")
@@ -77,7 +76,7 @@ def _bool(text: str) -> bool:
 def _int(text: str) -> int:
     if not _INT.fullmatch(text):
         raise ValueError("must be a whole number")
-    # Longer ones are too large in any base; Python refuses the very long by itself.
+    # Longer numbers are too large in any base; Python itself refuses very long ones.
     return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10)) if len(text) < 100 else MOST_NUMBER + 1
 
 
@@ -97,7 +96,7 @@ _MAKERS: dict[str, Callable[[str], Value]] = {
 
 
 def is_unicode(text: str) -> bool:
-    """Return True if a text can be written as UTF-8, which half a surrogate pair cannot."""
+    """Return True if a text can be written as UTF-8; half a surrogate pair cannot."""
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
@@ -110,7 +109,7 @@ Path: TypeAlias = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Spot:
-    """A place in a text; line and column count from 1."""
+    """A place in a text; line and column start at 1."""
 
     line: int
     column: int
@@ -127,7 +126,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Marked:
-    """Content of a text: its value, and for every path in it the spot of its key and its value."""
+    """Content of a text: its value, and the spots of key and value for every path in it."""
 
     value: Value
     keys: Mapping[Path, Spot]
@@ -136,7 +135,7 @@ class Marked:
 
 
 class NotYaml(Exception):
-    """The text is not YAML, or more of it than any configuration needs."""
+    """The text is not YAML, or larger than any configuration."""
 
     def __init__(self, message: str, spot: Spot):
         super().__init__(message)
@@ -147,16 +146,16 @@ class NotYaml(Exception):
 def read_yaml(text: str) -> Marked:
     """Return the value of a text with one YAML document; ``None`` if it is empty.
 
-    Raises NotYaml where the text cannot be understood at all; what is only forbidden (a key given
-    twice, a tag) is in ``problems``, so that all are reported at once.
+    Raises NotYaml if the text cannot be understood. Forbidden parts (a duplicate key, a tag) are in
+    ``problems``, so that all are reported at once.
     """
     read = _read(text)
-    return replace(read, value=deepcopy(read.value))  # whose reader may change it
+    return replace(read, value=deepcopy(read.value))  # the caller may change its copy
 
 
 @lru_cache(maxsize=64)
 def _read(text: str) -> Marked:
-    """Read a text; each run asks for the same targets and build specs, and reading them is slow."""
+    """Read a text; cached, since each run reads the same targets and build specs, which is slow."""
     builder = _Builder()
     node = _compose(text)
     if node is None:
@@ -166,7 +165,7 @@ def _read(text: str) -> Marked:
 
 
 class _Composer(yaml.composer.Composer, yaml.resolver.Resolver):
-    """PyYAML's composer, with the words of YAML 1.2 and a bound on depth."""
+    """PyYAML's composer, with the plain words of YAML 1.2 and a bound on depth."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
     depth = 0
@@ -190,11 +189,11 @@ for kind, pattern, first in WORDS:
 
 
 class _Loader(_Composer, yaml.SafeLoader):
-    """Scans in Python; it says best what is wrong, and where."""
+    """Scans in Python, with the best messages and places."""
 
 
-#: Where libyaml and PyYAML do not agree: some tabs, tags, ``?`` in lists, byte order marks,
-#: comments behind ``|``, and where an empty value is.
+#: Texts on which libyaml and PyYAML disagree: some tabs, tags, ``?`` in lists, byte order marks,
+#: comments behind ``|``, and the place of an empty value.
 _READ_OTHERWISE = re.compile(r"[\t!?\ufeff]|[|>]\S*#|:\s*[,}\]]")
 
 
@@ -203,7 +202,7 @@ def _compose(text: str) -> Node | None:
 
 
 def _compose_fast(text: str) -> Node | None:
-    """Scan with libyaml, where PyYAML has it; None for what it cannot read, and without it."""
+    """Scan with libyaml; None if PyYAML does not have it, or if it cannot read the text."""
     if not yaml.__with_libyaml__ or _READ_OTHERWISE.search(text):
         return None
 
@@ -229,7 +228,7 @@ def _compose_slowly(text: str) -> Node | None:
         mark = open_quote or error.problem_mark or loader.get_mark()
         raise NotYaml(_for_people(error), _spot(mark)) from None
     except (ValueError, OverflowError):
-        # PyYAML's scanner hands escapes such as "\UFFFFFFFF" to chr() as they are.
+        # PyYAML's scanner passes escapes such as "\UFFFFFFFF" to chr() unchecked.
         raise NotYaml("this escape or number is out of range", _spot(loader.get_mark())) from None
     finally:
         loader.dispose()
@@ -273,7 +272,7 @@ def _for_people(error: MarkedYAMLError) -> str:
 
 
 class _Builder:
-    """Makes values of nodes, and remembers where they were."""
+    """Makes values from nodes, and remembers their places."""
 
     def __init__(self) -> None:
         self.keys: dict[Path, Spot] = {}
@@ -282,10 +281,11 @@ class _Builder:
         self._open: list[Node] = []
 
     def build(self, node: Node, path: Path) -> Value:
-        """Return the value of a node, which is at ``path``."""
+        """Return the value of the node at ``path``."""
         spot = _spot(node.start_mark)
         if len(self.values) >= MOST_VALUES:
-            # An alias to a list of aliases to lists of aliases is small text and endless value.
+            # An alias to a list of aliases to lists of aliases is a small text with an endless
+            # value.
             raise NotYaml(f"more than {MOST_VALUES} values, aliases counted out", spot)
         if len(self._open) > MOST_DEPTH:
             raise NotYaml(_TOO_DEEP, spot)

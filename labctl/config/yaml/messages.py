@@ -1,4 +1,4 @@
-"""Texts for people of the problems that pydantic found."""
+"""Texts for people about the problems that pydantic found."""
 
 import json
 import re
@@ -9,12 +9,12 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
-from labctl.checked import did_you_mean, listed
 from labctl.config.yaml.loader import Path
+from labctl.suggestions import did_you_mean, listed
 
 Schema = dict[str, Any]
 
-#: The type of our validators' own errors, which bring paths and sentences (``document.refuse``).
+#: Type of our validators' own errors, which have paths and sentences (``document.refuse``).
 REFUSED = "refused"
 
 #: The text after "must be", by pydantic's type of error.
@@ -40,7 +40,7 @@ _WANTED = {
     "frozen_set_type": "a list",
 }
 
-#: Bounds, by type of error, with pydantic's own context.
+#: Texts of bounds, by type of error; filled with pydantic's own context.
 _BOUNDS = {
     "greater_than": "must be more than {gt}",
     "greater_than_equal": "must be at least {ge}",
@@ -51,13 +51,13 @@ _BOUNDS = {
     "string_too_long": "must have at most {max_length} characters",
 }
 
-#: Of a model, and of a dataclass.
+#: Types of an unknown key, in a model and in a dataclass.
 _UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")
 
 _COUNTS = {"too_short": ("at least", "min_length"), "too_long": ("at most", "max_length")}
 
 
-#: An address with a scheme, or a host's name with a path.
+#: An address with a scheme, or a host name with a path.
 _ADDRESS = re.compile(r"([A-Za-z][\w+.-]*://)(\S*)|^()((?:[\w-]+\.)+[\w-]+(?::\d+)?/\S+)$")
 
 
@@ -72,7 +72,7 @@ def _host_alone(found: re.Match[str]) -> str:
 def shown(value: object) -> str:
     """Format a user's value for a message: short, printable, with a visible type.
 
-    Of an address only its host is shown: the rest may hold a password or the right to send.
+    Of an address only the host is shown: the rest may hold a password or a token.
     """
     if value is None:
         return "nothing"
@@ -87,7 +87,7 @@ def shown(value: object) -> str:
 
 
 def path_text(path: Path) -> str:
-    """``boards.rk1.tags[0]``; a key that is more than a word is put in quotes."""
+    """Return ``boards.rk1.tags[0]``; quote a key that is not a single word."""
     text = ""
     for step in path:
         if isinstance(step, int):
@@ -101,12 +101,12 @@ def path_text(path: Path) -> str:
 def explain(
     errors: list[ErrorDetails], value: object, model: type[BaseModel]
 ) -> Iterator[tuple[Path, str, bool]]:
-    """For every place that is wrong: its path, a sentence, and whether its key is what is wrong."""
+    """Return for each wrong place its path, a sentence, and True if the key itself is wrong."""
     at: dict[Path, list[ErrorDetails]] = {}
     schemas: dict[Path, list[Schema]] = {}
     for error in errors:
         if error["type"] == "too_short" and len(error["input"]) >= error["ctx"]["min_length"]:
-            continue  # it is long enough: its wrong entries are reported
+            continue  # its length is right: its wrong entries are reported
         path, found = _locate(error, value, _schema(model))
         if error["type"] == REFUSED:
             for inner, message, about_key in error["ctx"]["problems"]:
@@ -117,7 +117,7 @@ def explain(
         at.setdefault(path, []).append(error)
         schemas[path] = found
     for path, here in at.items():
-        # The branches of a union fail one by one; what they want is one sentence.
+        # The branches of a union fail one by one; report their requirements in one sentence.
         wanted = list(dict.fromkeys(_WANTED[e["type"]] for e in here if e["type"] in _WANTED))
         others = [e for e in here if e["type"] not in _WANTED]
         if wanted and not others:
@@ -177,7 +177,7 @@ def _unknown_key(key: str, known: list[str]) -> str:
 
 
 def one_of(got: object, known: list[str]) -> str:
-    """``must be a, b or c, not 'x' (did you mean …)``."""
+    """Return ``must be a, b or c, not 'x' (did you mean …)``."""
     near = did_you_mean(got, known) if isinstance(got, str) else ""
     return f"must be {listed(known)}, not {shown(got)}{near}"
 
@@ -192,7 +192,7 @@ def _schema(model: type[BaseModel]) -> Schema:
 
 
 def _locate(error: ErrorDetails, value: object, schema: Schema) -> tuple[Path, list[Schema]]:
-    """Return the document's path of an error, and the schemas of the mapping there.
+    """Return the path of an error in the document, and the schemas of the mapping there.
 
     pydantic's location also names branches of unions, which the document does not have.
     """

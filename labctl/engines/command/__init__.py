@@ -1,4 +1,4 @@
-"""Any program: its arguments and how to read its output are in the recipe."""
+"""Any program: the recipe has its arguments and the rules to read its output."""
 
 from labctl.engines.command.engine import Command, CommandParameters
 

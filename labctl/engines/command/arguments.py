@@ -1,9 +1,9 @@
-"""A recipe's arguments with placeholders replaced: each stays one word, with any content."""
+"""A recipe's arguments with placeholders replaced; each argument stays one word."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from labctl.checked import is_name
+from labctl.text_types import is_name
 
 MODEL, PROMPT = "model", "prompt"
 _FILE = "file:"
@@ -11,7 +11,7 @@ _PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 
 
 def placeholders(arguments: Sequence[str]) -> list[str]:
-    """All names in braces, in order, each once. Raises ValueError for people."""
+    """Return all names in braces, in order, each once. Raises ValueError with a user message."""
     found: dict[str, None] = {}
     for argument in arguments:
         for match in _PLACEHOLDER.finditer(argument):

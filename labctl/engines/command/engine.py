@@ -1,4 +1,4 @@
-"""The engine of programs that labctl does not know."""
+"""Engine for programs that labctl does not know."""
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
@@ -7,7 +7,6 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import AfterValidator, Field, JsonValue, StrictBool, create_model
 from typing_extensions import override
 
-from labctl.checked import listed
 from labctl.engines.base import (
     Engine,
     EngineKeys,
@@ -39,6 +38,7 @@ from labctl.errors import ConfigError, LabctlError, ProgramFailed
 from labctl.records.board import BoardFacts
 from labctl.records.timing import TimingRecord
 from labctl.records.trial import Check, JobStatus, ModelIdentity
+from labctl.suggestions import listed
 
 _SHOWN_BYTES = 2000
 #: Parameters whose name is their role.
@@ -56,13 +56,13 @@ _Value = StrictBool | int | float | Annotated[str, AfterValidator(_no_nul)]
 
 
 class CommandParameters(EngineParameters):
-    """One for each name in braces that is not the model, the prompt or a file."""
+    """One parameter for each name in braces, except the model, the prompt and files."""
 
 
 class Command(Engine[CommandParameters]):
     """A program as the recipe describes it.
 
-    Subclasses know the arguments and the output of one program, and take fewer keys.
+    Subclasses know the arguments and output of one program, and accept fewer keys.
     """
 
     name = "command"
@@ -70,7 +70,7 @@ class Command(Engine[CommandParameters]):
     product = "any"
     reads_gguf = False
     keys_model: ClassVar[type[EngineKeys]] = CommandKeys
-    #: Without a default: what the program takes when they are not set is its own business.
+    #: Without defaults: an unset parameter is left to the program.
     cache_types: ClassVar[Mapping[str, str | None]] = {"cache_type_k": None, "cache_type_v": None}
 
     def __init__(
@@ -116,7 +116,7 @@ class Command(Engine[CommandParameters]):
         model: ModelIdentity,
         text_bytes: int | None = None,
     ) -> Resolved[CommandParameters]:
-        """Leave nothing open; add a note if tokens show but are not counted."""
+        """Leave no value open; add a note if tokens are visible but not counted."""
         counted = any(t.metric == GENERATED for r in self.output for t in r.values.values())
         if self.tokens is None or self.tokens.count or counted:
             return Resolved(parameters)
@@ -158,12 +158,12 @@ class Command(Engine[CommandParameters]):
         return [inputs.program, *filled(self.arguments, values)]
 
     def comparability(self, tool: Tool, parameters: CommandParameters) -> dict[str, JsonValue]:
-        """Program, arguments as the recipe has them, and every parameter."""
+        """Return the program, the arguments as in the recipe, and every parameter."""
         common = super().comparability(tool, parameters)
         return {**common, "program": _name(self.program), "arguments": list(self.arguments)}
 
     def diagnose(self, job: JobStatus, raw: RawOutput) -> LabctlError | None:
-        """Exit status and patterns of ``success``, as the recipe sets them."""
+        """Check the exit status and the patterns of ``success`` in the recipe."""
         name = _name(self.program)
         tail = (raw.stdout[-_SHOWN_BYTES:] + b"\n" + raw.stderr[-_SHOWN_BYTES:]).decode(
             errors="replace"
@@ -192,7 +192,7 @@ class Command(Engine[CommandParameters]):
 
     @override
     def progress(self, seen: Seen, parameters: CommandParameters) -> ProgramProgress:
-        """Return the number of tokens, if they show."""
+        """Return the number of tokens, if they are visible."""
         if self.tokens is None:
             return super().progress(seen, parameters)
         stream = seen.stdout if self.tokens.stream == "stdout" else seen.stderr
@@ -201,9 +201,7 @@ class Command(Engine[CommandParameters]):
 
     @override
     def parse(self, raw: RawOutput, parameters: CommandParameters) -> TimingRecord:
-        """Return the values that the recipe's readers find, and the times of tokens that are
-        visible.
-        """
+        """Return the values that the recipe's readers find, and the times of visible tokens."""
         count = self.tokens.count if self.tokens is not None else None
         return read(
             raw,
@@ -216,7 +214,7 @@ class Command(Engine[CommandParameters]):
     def checks(
         self, timing_record: TimingRecord, parameters: CommandParameters
     ) -> tuple[Check, ...]:
-        """Check the number of tokens, if reported, and that each was seen by itself."""
+        """Check the number of tokens, if reported, and that each token was seen alone."""
         found = []
         asked, made = self._asked(parameters), timing_record.generated_tokens
         if timing_record.counted_by == "program" and asked is not None:
@@ -247,7 +245,7 @@ def _word(value: object) -> str:
 
 @lru_cache(maxsize=64)
 def _parameters_model(names: tuple[str, ...], counts: tuple[str, ...]) -> type[CommandParameters]:
-    """Make a class, cached: it takes longer than reading a recipe, and a batch has thousands."""
+    """Make a class, cached: it is slower than reading a recipe, and a batch has thousands."""
     fields: dict[str, Any] = dict.fromkeys(names, (_Value, ...))
     fields |= {name: (Annotated[int, Field(ge=1)], ...) for name in counts if name in fields}
     return create_model("CommandParameters", __base__=CommandParameters, **fields)

@@ -1,10 +1,9 @@
-"""The keys of a recipe's ``engine`` for programs that labctl does not know."""
+"""Keys of a recipe's ``engine`` for programs that labctl does not know."""
 
 from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from labctl.checked import listed
 from labctl.config.types import Argument
 from labctl.config.yaml.document import refuse
 from labctl.config.yaml.loader import Path
@@ -12,6 +11,7 @@ from labctl.engines.base import EngineKeys, ProgramSource
 from labctl.engines.command.arguments import MODEL, PROMPT, placeholders
 from labctl.engines.command.numbers import FIELDS, UNITS
 from labctl.engines.command.schema import Reader, Success, TokenStream
+from labctl.suggestions import listed
 
 
 def _with_placeholders(arguments: tuple[str, ...]) -> tuple[str, ...]:
@@ -58,7 +58,7 @@ class ProgramKeys(EngineKeys):
 
 
 class CommandKeys(ProgramKeys):
-    """Of the engine ``command``."""
+    """Keys of the engine ``command``."""
 
     arguments: Arguments
     """Arguments of the program, one word each; no shell reads them. `{model}`, `{prompt}`,
@@ -80,7 +80,7 @@ class CommandKeys(ProgramKeys):
 
 
 class SampleKeys(ProgramKeys):
-    """Of the engine ``nnrt``."""
+    """Keys of the engine ``nnrt``."""
 
     arguments: Arguments = ()
     """Arguments of the program, one word each, as with `command`."""

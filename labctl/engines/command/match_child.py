@@ -11,12 +11,12 @@ import sys
 
 #: Exit status of a search that needs too much memory.
 NO_MEMORY = 75
-#: Longer matches are not numbers, and 100,000 of them would fill the memory.
+#: Longer matches are not numbers, and 100,000 long matches would fill the memory.
 LONGEST_GROUP = 200
 
 
 def groups(match: "re.Match[str]") -> dict[str, str | None]:
-    """Return the named groups of a match, each up to a bound."""
+    """Return the named groups of a match, each cut at a maximum length."""
     found: dict[str, str | None] = {}
     for name in match.re.groupindex:
         start, end = match.span(name)
@@ -28,7 +28,7 @@ def groups(match: "re.Match[str]") -> dict[str, str | None]:
 def main() -> None:
     """Answer one request."""
     request = json.loads(sys.stdin.buffer.readline())
-    # It ends by SIGXCPU: time used by other processes does not count.
+    # Limit CPU time (SIGXCPU), so that other processes do not affect the limit.
     seconds = request["cpu_seconds"]
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     resource.setrlimit(resource.RLIMIT_AS, (request["memory_bytes"],) * 2)

@@ -1,9 +1,9 @@
-"""A recipe's regular expressions, applied to what a program printed, in bounded time.
+"""Search a program's output with a recipe's regular expressions, in bounded time.
 
-A pattern such as ``(a+)+b`` may never end on a short line. Python's ``re`` cannot be interrupted,
-so the search is done in a child process with its own limits. RE2 would need no limits of patterns,
-but it is a compiled dependency, has no look-ahead or back-references, and is linear only in the
-text: 64 MB of text still need a limit.
+A pattern such as ``(a+)+b`` may run forever on a short line. Python's ``re`` cannot be interrupted,
+so a child process with its own limits searches. RE2 would not need limits for patterns, but it is a
+compiled dependency, has no look-ahead or back-references, and is linear only in the text: 64 MB of
+text still need a limit.
 """
 
 import json
@@ -16,13 +16,13 @@ from labctl import process
 from labctl.engines.command.match_child import NO_MEMORY
 from labctl.errors import HostError, OutputNotUnderstood
 
-#: CPU time in whole seconds: the result does not depend on other work of this host.
+#: CPU time in whole seconds: other work of this host does not change the result.
 SEARCH_SECONDS = 10
-#: Wall time after which the host is at fault: it gave no CPU time.
+#: Wall time after which the host is to blame: it gave the search no CPU time.
 _PATIENCE_SECONDS = 180.0
 #: Several times the memory of two whole streams as text.
 _MEMORY_BYTES = 4 << 30
-#: Most matches of a pattern; a program that prints more is not understood.
+#: Maximum number of matches of a pattern; more are refused.
 MOST_MATCHES = 100_000
 
 Groups = dict[str, str | None]
@@ -34,13 +34,13 @@ def find_all(
     cpu_seconds: int = SEARCH_SECONDS,
     memory_bytes: int = _MEMORY_BYTES,
 ) -> list[list[Groups]]:
-    """Return the named groups of every match, cut at a bound, for each pattern and its text.
+    """Return the named groups of every match, up to a limit, for each pattern and its text.
 
-    Raises OutputNotUnderstood if the search does not end in time or finds too much, HostError.
+    Raises OutputNotUnderstood if the search takes too long or finds too much, HostError.
     """
     if not searches:
         return []
-    # Readers share the streams; each is sent once.
+    # Readers share the streams; send each stream only once.
     texts = list({id(text): text for _, text in searches}.values())
     places = {id(text): index for index, text in enumerate(texts)}
     request = {

@@ -8,7 +8,7 @@ from labctl.errors import OutputNotUnderstood
 
 Dimension = Literal["ns", "bytes", "tokens", "tokens/s", "1"]
 
-#: Every unit of a recipe: its quantity, the record's unit of that, and the factor.
+#: Each unit in recipes: its quantity, the record's unit for it, and the factor.
 UNITS: dict[str, tuple[Dimension, Decimal]] = {
     "ns": ("ns", Decimal(1)),
     "us": ("ns", Decimal(10**3)),
@@ -37,14 +37,14 @@ FIELDS: dict[str, tuple[str, Dimension]] = {
     "generated_tokens": ("generated_tokens", "tokens"),
     "tokens_per_second": ("tokens_per_second", "tokens/s"),
 }
-#: Times, sizes and counts are kept as whole numbers of 64 bits.
+#: Times, sizes and counts are stored as 64-bit integers.
 _BEYOND = 1 << 63
 
 
 def in_base_unit(text: str, unit: str) -> Decimal:
     """Convert a printed number to the unit of the record.
 
-    Raises OutputNotUnderstood for text that is not a number, and a negative time, size or count.
+    Raises OutputNotUnderstood if it is not a number, or for a negative time, size or count.
     """
     stripped = text.strip()
     if NUMBER.fullmatch(stripped) is None:

@@ -1,4 +1,4 @@
-"""Read a program's output by the recipe's rules into a record."""
+"""Read a program's output into a record by the recipe's rules."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -59,7 +59,7 @@ def read(
         found = _token_fields(raw, tokens, fields.get("generated_tokens"))
         seen = {name: value for name, value in found.items() if value is not None}
     fields["token_clock"] = _clock(fields, seen)
-    fields |= seen  # the program's own times are used if the board's clock saw none
+    fields |= seen  # use the program's own times if the board's clock saw none
     return TimingRecord.model_validate({"perf_format": form, "measures": tuple(measures), **fields})
 
 
@@ -149,8 +149,8 @@ def _measure(target: ReadValue, numbers: Sequence[Decimal]) -> Measure:
 def _token_fields(raw: RawOutput, tokens: TokenStream, generated: object) -> dict[str, object]:
     """Return times of tokens by the board's clock, if pieces of output are tokens.
 
-    ``generated``: their number. Without it the meaning of a piece is unknown, and no token times
-    are reported; nor if there are more pieces than tokens.
+    ``generated``: number of tokens. Without it, the meaning of a piece is unknown and no token
+    times are reported. The same holds if there are more pieces than tokens.
     """
     timeline = parse_timeline(raw.timeline)
     text = stream_of(raw, tokens.stream)
@@ -159,7 +159,7 @@ def _token_fields(raw: RawOutput, tokens: TokenStream, generated: object) -> dic
         raise OutputNotUnderstood(f"the timeline does not cover {tokens.stream}")
     if text.count(b"\n") > MOST_PIECES:
         raise OutputNotUnderstood(f"more than {MOST_PIECES:,} lines on {tokens.stream}")
-    # Lines in one piece have one arrival.
+    # Lines in one piece arrive together.
     ends = (
         [chunk.mono_ns for chunk in chunks]
         if tokens.each == "chunk"
@@ -200,8 +200,8 @@ def _token_fields(raw: RawOutput, tokens: TokenStream, generated: object) -> dic
 def _of_lines(arrivals: Sequence[tuple[int, int]], generated: int) -> TokenTimes:
     """Return the times of tokens that each end a line: the number in each piece is known.
 
-    Several lines at the end may have waited in a buffer for the program's end: they are not an
-    arrival.
+    Several lines at the end may have waited in a buffer until the program ended, so they do not
+    count as an arrival.
     """
     last = arrivals[-1][1] if arrivals[-1][1] > 1 and len(arrivals) > 1 else 0
     timed = arrivals[:-1] if last else arrivals
@@ -215,7 +215,7 @@ def _of_lines(arrivals: Sequence[tuple[int, int]], generated: int) -> TokenTimes
 
 
 def _line_times(text: bytes, chunks: Sequence[Chunk]) -> Iterator[int]:
-    """Return the arrival time of each line's end; bytes after the last end are not a line."""
+    """Return the arrival time of each line's end; ignore bytes after the last line end."""
     for chunk in chunks:
         for _ in range(text.count(b"\n", chunk.offset, chunk.end)):
             yield chunk.mono_ns

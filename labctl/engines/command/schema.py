@@ -1,4 +1,4 @@
-"""The recipe keys of a program that labctl does not know, for reading its output."""
+"""Recipe keys for reading the output of a program that labctl does not know."""
 
 import re
 import warnings
@@ -21,8 +21,9 @@ Unit = Literal[
 
 
 def compiled(pattern: str) -> "re.Pattern[str]":
-    """Compile a recipe's pattern: ``^`` and ``$`` match at every line. Raises ValueError for
-    people.
+    """Compile a recipe's pattern: ``^`` and ``$`` match at every line.
+
+    Raises ValueError with a message for users.
     """
     if len(pattern) > _LONGEST_PATTERN:
         raise ValueError(f"longer than {_LONGEST_PATTERN} characters")

@@ -1,16 +1,16 @@
 """Arrival time of each generated token, from stdout and its timeline.
 
-llama.cpp flushes after every token, so a chunk of stdout is a token - nearly: tokens can share a
-chunk when the reader was late, a token can print nothing (special tokens) or a part of a UTF-8
-character, and two newlines that belong to no token end the output. The end of the text
-is itself a sampled token and shows as `` [end of text]``.
+llama.cpp flushes after every token, so a chunk of stdout is a token, with exceptions. Tokens can
+share a chunk when the reader was late. A token can print nothing (special tokens) or part of a
+UTF-8 character. Two newlines that belong to no token end the output. The end of the text is itself
+a sampled token; it shows as `` [end of text]``.
 
 Two other stamps reveal tokens at the ends that have no arrival: the line before the prompt is read,
 and the two newlines right after the last token (``tools/completion/completion.cpp``).
 
 With ``--log-jsonl`` the program stamps its tokens itself. Format (``common/log.cpp``, 2026-10): one
 JSON object per line on stdout, ``{"type":"log","time":US,"level":LEVEL,"msg":TEXT}``. Tokens have
-the level ``none``, also those without text; ``time`` is in microseconds from the program's start.
+the level ``none``, also tokens without text; ``time`` is in microseconds from the program's start.
 Objects of other types have no stamp. The program takes a stamp from the **wall clock** when it
 hands the entry to the printing thread: setting the clock moves the stamps. Slewing it (NTP) moves
 the agent's monotonic clock too.
@@ -38,7 +38,7 @@ END_OF_TEXT = b" [end of text]\n"
 NO_TAIL = "stdout does not end with the two newlines that llama.cpp prints after the last token"
 #: The last line before the prompt is read, in all versions.
 READY = "generate: n_ctx = "
-#: Waits, in times of a token: below the first no token is missing, above the second one is.
+#: Waits, in token times: below the first no token is missing, within the second one token is.
 _NONE, _ONE = 0.25, (0.5, 1.5)
 
 
@@ -46,10 +46,10 @@ _NONE, _ONE = 0.25, (0.5, 1.5)
 class Arrivals:
     """Board times (monotonic, ns) at which generated text arrived.
 
-    ``ready_ns`` is that of the line before the prompt, None where it was not read by itself;
-    ``end_ns`` that of the newlines after the last token. ``joined``: the last arrival is the end of
-    the text together with the word before it. ``counts`` are the tokens of each arrival, if the
-    output shows them.
+    ``ready_ns``: time of the line before the prompt; None if it was not read separately.
+    ``end_ns``: time of the newlines after the last token. ``joined``: True if the end of the text
+    arrived together with the word before it. ``counts``: tokens of each arrival, if the output
+    shows them.
     """
 
     start_ns: int
@@ -67,14 +67,14 @@ class Arrivals:
 
     @property
     def held(self) -> dict[int, int]:
-        """Tokens of the gaps that are known to contain several."""
+        """Number of tokens of each gap with several tokens, as far as known."""
         if self.counts:
             return {n: held for n, held in enumerate(self.counts[1:]) if held > 1}
         return {len(self.times_ns) - 2: 2} if self.joined and len(self.times_ns) > 1 else {}
 
     @property
     def after_ns(self) -> int:
-        """Time from the last arrival until the program was done."""
+        """Time from the last arrival to the program's last newlines."""
         return self.end_ns - self.times_ns[-1]
 
     def before_ns(self, prompt_ns: int | None) -> int | None:
@@ -84,19 +84,19 @@ class Arrivals:
         return self.times_ns[0] - self.ready_ns - prompt_ns
 
     def unseen_first(self, perf: Perf) -> int | None:
-        """Tokens before the first arrival or with it, minus one; None if unknown."""
+        """Tokens before the first arrival, plus tokens in it, minus one; None if unknown."""
         if self.counts:
             return self.counts[0] - 1
         return self._tokens_in(self.before_ns(perf.prompt_eval_ns), perf)
 
     def unseen_last(self, perf: Perf) -> int | None:
-        """Tokens after the last arrival: none or one; None if unknown."""
+        """Tokens after the last arrival: 0 or 1; None if unknown."""
         return 0 if self.ended_text or self.counts else self._tokens_in(self.after_ns, perf)
 
     def _tokens_in(self, wait_ns: int | None, perf: Perf) -> int | None:
         if wait_ns is None or len(self.times_ns) < 2:
             return None
-        # Joined tokens widen the gaps, a stall increases the program's mean.
+        # Joined tokens widen the gaps; a stall increases the program's mean.
         gaps = median(late - early for early, late in pairwise(self.times_ns))
         token = min(gaps, perf.decode_ns / perf.decode_steps)
         if abs(wait_ns) < _NONE * token:
@@ -123,7 +123,7 @@ def find_arrivals(stdout: bytes, stderr: bytes, timeline: Timeline) -> Arrivals:
     times = [chunk.mono_ns for chunk in chunks if chunk.offset < text_end]
     joined = False
     if ended_text:
-        # The marker is one arrival, even if a reader split it; joined to the last word it has no
+        # The marker is one arrival, even if a reader split it. Joined to the last word, it has no
         # arrival of its own.
         marker = text_end - len(END_OF_TEXT)
         words = [chunk for chunk in chunks if chunk.offset < marker]
@@ -142,11 +142,10 @@ def _ready(stderr: bytes, timeline: Timeline) -> int | None:
     return next((c.mono_ns for c in timeline.of(STDERR) if 0 <= at < c.end), None)
 
 
-#: Tolerated difference of the agent's span from the program's: the error of a rate.
+#: Maximum difference between the spans of agent and program: the error of a rate.
 _SPAN_TOLERANCE = 0.01
-#: Tolerated lateness of a stamp: 1 % of a typical token, so that no single gap is wrong by more.
-#: For fast tokens 1 ms, since waking the program's printing thread and the agent takes a part of
-#: that.
+#: Maximum lateness of a stamp: 1 % of a typical token, so that no single gap is off by more. For
+#: fast tokens 1 ms, since waking the program's printing thread and the agent takes part of it.
 _LATE_SHARE, _LATE_NS = 0.01, 1_000_000
 _TEXT = "none"
 _BEGIN = b'{"type":"log",'
@@ -182,7 +181,7 @@ class _Entry:
 def as_text(raw: RawOutput) -> RawOutput:
     """Return the output in the form without ``--log-jsonl``; it has no timeline.
 
-    Lines that are not entries are left out. Output of another form is returned unchanged.
+    Leaves out lines that are not entries. Output of another form is returned unchanged.
     """
     if not raw.stdout.startswith(_BEGIN):
         return raw
@@ -213,7 +212,7 @@ def find_tokens(stdout: bytes, timeline: Timeline) -> tuple[Arrivals, ClockCheck
     if not tokens or tokens[-1].text != TAIL.decode():
         raise OutputNotUnderstood(NO_TAIL, details=stdout[-200:].decode(errors="replace") or None)
     *tokens, tail = tokens
-    # The sampled end of the text is one entry, and its words are another one.
+    # The sampled end of the text is one entry, its words are another.
     ended_text = bool(tokens) and tokens[-1].text == END_OF_TEXT.decode()
     tokens = tokens[:-1] if ended_text else tokens
     if not tokens:
@@ -270,7 +269,7 @@ def clocks_check(clocks: ClockCheck) -> Check:
 
 
 def _compared(agent_ns: Sequence[int], program_ns: Sequence[int]) -> ClockCheck:
-    """Compare clocks without a common zero: lateness counts from the earliest read token."""
+    """Compare clocks without a common zero: lateness counts from the token read earliest."""
     behind = [agent - program for agent, program in zip(agent_ns, program_ns, strict=True)]
     soonest = min(behind)
     return ClockCheck(
@@ -280,7 +279,7 @@ def _compared(agent_ns: Sequence[int], program_ns: Sequence[int]) -> ClockCheck:
 
 
 def _read(stdout: bytes) -> tuple[list[_Entry], bytes | None]:
-    """Return the entries of the log, and the first line that is not one."""
+    """Return the entries of the log, and the first line that is not an entry."""
     entries = []
     other, end = None, 0
     for line in lines_of(stdout, most=MOST_PIECES):

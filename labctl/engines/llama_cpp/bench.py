@@ -1,6 +1,6 @@
 """llama-bench: prompt (pp) and generation (tg) tests, repeated in one process.
 
-It makes its own tokens, so there is no prompt. It prints each finished test as a line of JSON (``-o
+It generates its own tokens, without a prompt. It prints each finished test as a line of JSON (``-o
 jsonl``). Keys differ from version to version and are read by name (``test`` in
 ``tools/llama-bench/llama-bench.cpp``): unknown ones are ignored, missing ones are refused.
 """
@@ -38,7 +38,7 @@ from labctl.records.trial import Check, JobStatus, ModelIdentity
 
 PROGRAM = "llama-bench"
 FORM = "llama-bench jsonl"
-#: The program writes its mean as a whole number.
+#: The program prints its mean as an integer.
 _ROUNDING_NS = 1
 
 #: A test of 10,000 repetitions has 200 kB.
@@ -46,7 +46,7 @@ _LONGEST_LINE = 1 << 20
 
 
 class _Line(FailFastModel):
-    """The fields read of a test."""
+    """The fields of a test that labctl reads."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, strict=True, defer_build=True)
 
@@ -98,7 +98,7 @@ class LlamaBench(Engine[LlamaBenchParameters]):
         )
 
     def token_counts(self, parameters: LlamaBenchParameters, text_bytes: int) -> TokenCounts:  # noqa: ARG002 - it reads none
-        """Count each repetition of both tests; a warm-up is a whole prompt, and one token."""
+        """Count each repetition of both tests; a warm-up is a whole prompt and one token."""
         warm_up = parameters.warmup is not False
         prompts = parameters.repetitions + warm_up if parameters.prompt_tokens else 0
         tokens = parameters.tokens * parameters.repetitions + warm_up if parameters.tokens else 0
@@ -131,7 +131,7 @@ class LlamaBench(Engine[LlamaBenchParameters]):
         return ProgramProgress(RUNNING, min(seen.stdout.lines, tests), tests, "tests")
 
     def diagnose(self, job: JobStatus, raw: RawOutput) -> LabctlError | None:
-        """Return the error in its last output and the job's end."""
+        """Return the error from its last output and the job's end."""
         return programs.diagnose(job, raw)
 
     def parse(self, raw: RawOutput, parameters: LlamaBenchParameters) -> TimingRecord:
@@ -152,7 +152,7 @@ class LlamaBench(Engine[LlamaBenchParameters]):
     def checks(
         self, timing_record: TimingRecord, parameters: LlamaBenchParameters
     ) -> tuple[Check, ...]:
-        """Check that every test was repeated as often as requested."""
+        """Check that every test has the requested number of repetitions."""
         counts = [len(test.samples_ns) for test in timing_record.tests]
         return (
             Check(
@@ -167,7 +167,7 @@ def _lines(stdout: bytes) -> list[_Line]:
     lines = []
     for number, text in enumerate(lines_of(stdout), 1):
         try:
-            # Only numbers and plain words are read from a line; names may contain other bytes.
+            # Read only numbers and plain words from a line; names may contain other bytes.
             lines.append(_Line.of_json(text.decode(errors="replace"), most_bytes=_LONGEST_LINE))
         except ValueError as error:
             raise OutputNotUnderstood(

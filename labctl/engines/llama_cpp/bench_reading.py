@@ -1,7 +1,7 @@
 """Read files of llama-bench results from unknown sources.
 
-Of a file only the two SQL statements that llama-bench prints are run, on a private table in memory,
-and everything has a bound.
+From an SQL file, labctl runs only the two statements that llama-bench prints, on a private table in
+memory. Everything has a limit.
 """
 
 import re
@@ -33,7 +33,7 @@ MOST_TESTS = 5_000
 _MOST_COLUMNS = 100
 _MOST_TEXT = 1_000
 _MOST_SAMPLES = 10_000
-#: Largest integer of 64 bits.
+#: Largest 64-bit integer.
 _MOST = (1 << 63) - 1
 _SQL_SECONDS = 10.0
 _SQL_MEMORY_PAGES = 32 << 10  # of 4 KiB
@@ -44,16 +44,17 @@ _SQL = re.compile(
     rb"\b(?:CREATE\s+TABLE|INSERT\s+INTO)\b[^;(]{0,200}\b(?:%s)\b" % "|".join(_TABLES).encode(),
     re.I,
 )
-#: A line that may begin SQL.
+#: A line that may begin an SQL statement.
 _SQL_LINE = re.compile(rb"--|/\*|;|\w+(?:\s|$)")
 _UTF8_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
-#: Beginning of a file that shows what it is.
+#: First bytes of a file that show its format.
 _SHOWN = 1 << 16
 _SHOWN_OF_LINE = 80
-#: A line of results in JSON. Lines of a log begin with words, or with numbers before words.
+#: A line of JSON results. Log lines begin with words, or with numbers before words.
 _JSON_LINE = re.compile(rb'[][{}",]|(?:-?[0-9][0-9.eE+-]*|true|false|null)\s*,?$')
-#: A line that begins as JSON, and is not: ``[12:00:01] load``, ``[INFO] load``, ``]build: 1``.
+#: A line that begins like JSON but is not JSON: ``[12:00:01] load``, ``[INFO] load``, ``]build:
+#: 1``.
 _LOG_IN_BRACKETS = re.compile(rb'\[[^]"{]*\]\s*[^],}\s]|\{\s*[^"}\s]|\]+\s*[^],}\s]')
 _ALONE = (
     "redirect the standard output of llama-bench alone (`llama-bench -o json > FILE`), or remove"
@@ -102,7 +103,7 @@ class BenchLine(FailFastModel):
     type_v: _Text | None = None
     n_prompt: _Count
     n_gen: _Count
-    #: Versions before the option had no depth.
+    #: Versions before this option had no depth.
     n_depth: _Count = 0
     test_time: Moment
     avg_ns: _Positive
@@ -127,7 +128,7 @@ class BenchLine(FailFastModel):
 
 @dataclass(frozen=True)
 class BenchFile:
-    """Tests of a file, with the rows that they were read from."""
+    """Tests of a file, with their original rows."""
 
     #: json, jsonl, sql or sqlite
     form: str
@@ -141,7 +142,7 @@ def looks_like_bench(data: bytes) -> bool:
     return (
         data.startswith(_SQLITE_MAGIC)
         or _stripped(data[:1000])[:1] in (b"[", b"{")
-        or b'"build_commit"' in shown  # behind lines of a log
+        or b'"build_commit"' in shown  # after lines of a log
         or _SQL.search(shown) is not None
     )
 
@@ -191,7 +192,7 @@ def _from_json(data: bytes) -> tuple[str, list[Row]]:
 
 
 def _refuse_log(data: bytes) -> None:
-    """Raise ConfigError if there are other lines beside the results: of the program's log, say."""
+    """Raise ConfigError if there are other lines beside the results, e.g. of the program's log."""
     for number, line in enumerate(data.removeprefix(_UTF8_MARK).split(b"\n"), 1):
         text = line.strip()
         if text and (not _JSON_LINE.match(text) or _LOG_IN_BRACKETS.match(text)):
@@ -207,7 +208,7 @@ def _of_log(number: int, line: bytes, form: str) -> ConfigError:
 
 def _json(text: bytes, where: str) -> object:
     try:
-        # A path may have any bytes. The reader has its own bound on depth.
+        # A path may have any bytes. The reader has its own depth limit.
         return from_json(text.decode(errors="replace"), allow_inf_nan=False)
     except ValueError as error:
         raise ConfigError(f"{where} is not JSON: {error}") from error
@@ -227,7 +228,7 @@ def _checked(rows: object) -> list[Row]:
 
 
 def _is_plain(value: object) -> bool:
-    """Return True if llama-bench writes such a value: none is deeper than a list of numbers."""
+    """Return True if llama-bench can write such a value: at most a list of numbers."""
     if isinstance(value, str):
         return len(value) <= _MOST_TEXT
     if isinstance(value, list):
@@ -268,7 +269,7 @@ def _rows(database: sqlite3.Connection) -> list[Row]:
     ):
         raise ConfigError(f"the file has no table {TABLE} (or {_TABLES[1]}, its older name)")
     rows: list[Row] = []
-    for table in sorted((name for name, _, _ in made), reverse=True):  # the older one first
+    for table in sorted((name for name, _, _ in made), reverse=True):  # the older name first
         cursor = database.execute(f"SELECT * FROM {table}")  # noqa: S608 - a constant
         names = [name for name, *_ in cursor.description]
         rows += [

@@ -1,6 +1,6 @@
 """Results of llama-bench in its own formats: rows as JSON, JSON Lines and SQL.
 
-A row has the names and the values of ``test::get_fields`` in ``tools/llama-bench/llama-bench.cpp``,
+A row has the names and values of ``test::get_fields`` in ``tools/llama-bench/llama-bench.cpp``,
 and, in JSON, ``samples_ns`` and ``samples_ts``. Names differ from version to version: all are kept.
 llama.cpp's ``scripts/compare-llama-bench.py`` reads all three.
 """
@@ -13,7 +13,7 @@ from typing import TypeAlias
 Row: TypeAlias = dict[str, object]
 
 TABLE = "llama_bench"
-#: A name that can be a column unchanged.
+#: A name that can be a column name unchanged.
 NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _SQL_TYPES: dict[type, str] = {str: "TEXT", bool: "INTEGER", int: "INTEGER", float: "REAL"}
 
@@ -24,9 +24,9 @@ def json_text(rows: Sequence[Row]) -> str:
 
 
 def sql_text(rows: Sequence[Row]) -> str:
-    """Return rows as ``llama-bench -o sql`` prints them: a table if there is none, and insertions.
+    """Return rows as ``llama-bench -o sql`` prints them: create the table if needed, and insert.
 
-    Values that are not plain, such as samples, have no column; values missing in a row are NULL.
+    Lists, such as samples, have no column; values missing in a row are NULL.
     """
     columns: dict[str, str] = {}
     for row in rows:
@@ -51,6 +51,6 @@ def _plain(row: Mapping[str, object]) -> dict[str, object]:
 
 
 def _sql_value(value: object) -> str:
-    """Return a value as llama-bench writes it: in quotes, truth values as digits."""
+    """Return a value as llama-bench writes it: quoted, truth values as digits."""
     text = str(int(value) if isinstance(value, bool) else value)
     return "'" + text.replace("'", "''").replace("\0", "") + "'"

@@ -65,10 +65,9 @@ class LlamaCpp(Engine[LlamaCppParameters]):
         model: ModelIdentity,
         text_bytes: int | None = None,
     ) -> MemoryNeed:
-        """Return mapped and repacked weights, key-value cache, and the used part of compute
-        buffers.
+        """Return the memory: mapped and repacked weights, KV cache, used part of compute buffers.
 
-        Locked weights are not dropped, so then all of them count.
+        Locked weights are not dropped, so all of them count.
         """
         short = text_bytes is not None and not parameters.mlock
         prompt_tokens = _prompt_tokens(text_bytes or 0) if short else None
@@ -81,14 +80,14 @@ class LlamaCpp(Engine[LlamaCppParameters]):
         )
 
     def token_counts(self, parameters: LlamaCppParameters, text_bytes: int) -> TokenCounts:
-        """Count the prompt, whose pass gives the first token, and a pass for each of the others."""
+        """Count the prompt, whose pass gives the first token, and a pass for each further token."""
         warm_up = parameters.warmup is not False
         return TokenCounts(
             1, _prompt_tokens(text_bytes), parameters.tokens - 1 + warm_up, int(warm_up)
         )
 
     def tool(self, available: Collection[str], *, offered: Collection[str]) -> Tool:
-        """Return ``llama-completion`` if the version has it; its ``llama-cli`` only chats."""
+        """Return ``llama-completion`` if the version has it; the newer ``llama-cli`` only chats."""
         return programs.choose_completion(available, offered)
 
     def command(self, tool: Tool, parameters: LlamaCppParameters, inputs: Inputs) -> list[str]:
@@ -96,7 +95,7 @@ class LlamaCpp(Engine[LlamaCppParameters]):
         return programs.complete(tool, parameters, inputs)
 
     def comparability(self, tool: Tool, parameters: LlamaCppParameters) -> dict[str, JsonValue]:
-        """Return it without an unset ``log_jsonl``: older records stay comparable."""
+        """Leave out an unset ``log_jsonl``, so that older records stay comparable."""
         asked = super().comparability(tool, parameters)
         if not parameters.log_jsonl:
             del asked["log_jsonl"]
@@ -105,8 +104,8 @@ class LlamaCpp(Engine[LlamaCppParameters]):
     def progress(self, seen: Seen, parameters: LlamaCppParameters) -> ProgramProgress:
         """Count each piece of stdout as a token; `generate:` marks a ready model and context.
 
-        With ``log_jsonl`` each line after the log before the prompt is a token; warnings there
-        count as tokens. There is no rate, since the first line is not a token.
+        With ``log_jsonl``, each line after the log before the prompt counts as a token, also
+        warnings. The first line is not a token, so there is no rate.
         """
         if parameters.log_jsonl:
             done = max(0, seen.stdout.lines - _LINES_BEFORE)
@@ -121,9 +120,9 @@ class LlamaCpp(Engine[LlamaCppParameters]):
         return parameters.mlock
 
     def diagnose(self, job: JobStatus, raw: RawOutput) -> LabctlError | None:
-        """Return the error in llama.cpp's last output and the job's end.
+        """Return the error from llama.cpp's last output and the job's end.
 
-        IntegrityError, after which a trial is retried, if its last output was lost.
+        IntegrityError if its last output was lost; the trial is then retried.
         """
         raw = as_text(raw)
         failure = programs.diagnose(job, raw)

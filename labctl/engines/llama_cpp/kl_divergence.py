@@ -1,9 +1,9 @@
-"""llama-perplexity with ``--kl-divergence``: divergence of a model from the one that wrote a file.
+"""llama-perplexity with ``--kl-divergence``: divergence from the model that wrote a file.
 
 The file, ``base_logits`` of the recipe, has the other model's probabilities for each token of a
-text, and the text's tokens (``labctl models logits`` writes it). The program prints a line for each
-chunk on stdout, with the estimates so far, and at the end their statistics (``kl_divergence`` in
-``tools/perplexity/perplexity.cpp``). For every problem with the file, the exit status is 0.
+text, and the text's tokens (``labctl models logits`` writes it). The program prints the estimates
+so far after each chunk on stdout, and final statistics at the end (``kl_divergence`` in
+``tools/perplexity/perplexity.cpp``). If the file has a problem, the exit status is still 0.
 """
 
 import math
@@ -17,9 +17,9 @@ from labctl.errors import ConfigError, LabctlError, ProgramFailed
 from labctl.records.timing import Measure, TimingRecord
 from labctl.records.trial import Check, JobStatus
 
-#: The name of the recipe's file.
+#: Name of the recipe's file.
 BASE_LOGITS = "base_logits"
-#: The program gives no statistics on fewer tokens.
+#: The program prints no statistics for fewer tokens.
 LEAST_TOKENS = 100
 
 _NUMBER = rb"(-?[0-9]{1,40}\.[0-9]{1,10}|-?nan|-?inf)"
@@ -61,7 +61,7 @@ _FAULTS = (
 
 
 class LlamaKlDivergence(ChunkEngine[LlamaKlDivergenceParameters]):
-    """The divergence of a model from another one, over a text."""
+    """Divergence of a model from another one, over a text."""
 
     task = "kl_divergence"
     parameters_model = LlamaKlDivergenceParameters
@@ -81,9 +81,9 @@ class LlamaKlDivergence(ChunkEngine[LlamaKlDivergenceParameters]):
         return self._argv(tool, parameters, inputs, words)
 
     def diagnose(self, job: JobStatus, raw: RawOutput) -> LabctlError | None:
-        """Return the error in its output: the exit status is always 0.
+        """Return the error from its output, since the exit status is always 0.
 
-        IntegrityError, after which a trial is retried, if its last output was lost.
+        IntegrityError if its last output was lost; the trial is then retried.
         """
         output = raw.stderr + raw.stdout
         for pattern, message, hint in _FAULTS:
@@ -108,7 +108,7 @@ class LlamaKlDivergence(ChunkEngine[LlamaKlDivergenceParameters]):
         return programs.lost(raw, "its statistics")
 
     def parse(self, raw: RawOutput, parameters: LlamaKlDivergenceParameters) -> TimingRecord:
-        """Parse the estimates with their standard errors, and those after each chunk."""
+        """Parse the final estimates with standard errors, and the estimates after each chunk."""
         begun = _BEGUN.search(raw.stderr + raw.stdout)
         rows = _CHUNK.findall(raw.stdout)
         if begun is None or [int(row[0]) for row in rows] != list(range(1, int(begun[1]) + 1)):
@@ -140,10 +140,10 @@ class LlamaKlDivergence(ChunkEngine[LlamaKlDivergenceParameters]):
 
     def checks(
         self,
-        timing_record: TimingRecord,  # noqa: ARG002 - parse has checked all that can be
+        timing_record: TimingRecord,  # noqa: ARG002 - parse has checked everything already
         parameters: LlamaKlDivergenceParameters,  # noqa: ARG002
     ) -> tuple[Check, ...]:
-        """Return none: the program reads all chunks of the file, or its output is refused."""
+        """Return no checks: parse refuses the output unless all chunks of the file were read."""
         return ()
 
 
@@ -167,6 +167,6 @@ def _estimate(
         unit="1",
         values=running or (value,),
         value=value,
-        # For two equal models some errors are roots of values slightly below 0.
+        # For two equal models, some errors are square roots of values slightly below 0.
         error=error if math.isfinite(error) else None,
     )

@@ -1,8 +1,8 @@
-"""Parameters of llama.cpp in a recipe, the defaults that labctl chooses, their memory.
+"""Parameters of llama.cpp in a recipe: labctl's defaults and the memory that they need.
 
 The memory was checked with the ``buffer size`` lines of llama.cpp's log (``-lv 4``) of new and
-classic versions with SmolLM2-135M: the key-value cache to the byte, the compute buffer within 2 %;
-and the total need in booted ARM64 Linux systems with little memory.
+classic versions with SmolLM2-135M: the key-value cache to the byte, the compute buffer within 2 %.
+The total was checked in booted ARM64 Linux systems with little memory.
 """
 
 from collections.abc import Callable
@@ -17,17 +17,17 @@ from labctl.records.trial import ModelIdentity
 from labctl.stats.roofline import UNSURE, near_border, surely_fits
 from labctl.units import size
 
-#: llama.cpp takes this seed as "choose one".
+#: llama.cpp treats this seed as "choose one".
 _RANDOM_SEED = 2**32 - 1
-#: llama.cpp raises smaller contexts to this by itself.
+#: llama.cpp increases smaller contexts to this by itself.
 _LEAST_CONTEXT = 8
-#: Positions of the context that the prompt must leave free, or llama.cpp refuses it.
+#: Positions of the context that the prompt must leave free; otherwise llama.cpp refuses it.
 _CONTEXT_MARGIN = 4
 
 _MOST_TOKENS = 1_000_000
 _MOST_CONTEXT = 1 << 24
 
-#: Types of the key-value cache, with their bytes for 32 values.
+#: Types of the key-value cache -> bytes of 32 values.
 CACHE_TYPES = {
     "f32": 128, "f16": 64, "bf16": 64, "q8_0": 34, "q4_0": 18, "q4_1": 20, "q5_0": 22, "q5_1": 24,
     "iq4_nl": 18,
@@ -53,9 +53,9 @@ class LlamaParameters(EngineParameters):
     )
 
 
-#: Roles of the parameters of a completion, and of other programs as far as they have them.
+#: Roles of the parameters of a completion; other programs have some of them.
 ROLES = Roles(threads="threads", tokens="tokens", warm_up="warmup", batch="ubatch")
-#: Types of keys and values; where a program has no such parameter, llama.cpp's own.
+#: Default types of keys and values: llama.cpp's own if a program has no such parameter.
 CACHE_TYPE_PARAMETERS = {"cache_type_k": "f16", "cache_type_v": "f16"}
 
 
@@ -180,7 +180,7 @@ class ChunkParameters(LlamaParameters):
 
     @property
     def sequences(self) -> int:
-        """Chunks that the program reads side by side, decided by the batch."""
+        """Number of chunks that the program reads in parallel; the batch determines it."""
         return max(1, self.batch // self.context)
 
 
@@ -212,9 +212,9 @@ def resolve_defaults(
     model: ModelIdentity,
     need_of: Callable[[P, ModelIdentity], MemoryNeed],
 ) -> Resolved[P]:
-    """Replace every ``None``; values that cannot be chosen are left to llama.cpp and reported.
+    """Replace every ``None``; report values that labctl cannot choose and leaves to llama.cpp.
 
-    A need close to the limit counts as too much: the estimate may be wrong.
+    A need close to the limit counts as too much, since it is an estimate.
     """
     decided: dict[str, object] = {}
     notes = []
@@ -256,23 +256,21 @@ def resolve_defaults(
     return Resolved(parameters.model_copy(update=decided), tuple(notes))
 
 
-#: Weights of these types are copied to anonymous memory in an order that the CPU likes better.
+#: Weights of these types are copied to anonymous memory, in an order that is faster for the CPU.
 #: Source: ``ggml/src/ggml-cpu/repack.cpp``, checked with the log's ``buffer size`` lines.
 REPACKED_TYPES = frozenset({"Q8_0", "Q4_0", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "MXFP4", "Q1_0"})
 _F32_BYTES = 4
-#: Anonymous memory besides the buffers that its log names, and more for each token that it knows
-#: (text, look-up table, merges). Measured in a booted ARM64 Linux: 3.9 MB with a model of 401
-#: tokens, 35.1 MB with SmolLM2-135M of 49,152; less cache and compute buffers.
+#: Anonymous memory besides the buffers in the log, and the addition for each token of the
+#: vocabulary (text, look-up table, merges). Measured in a booted ARM64 Linux, without cache and
+#: compute buffers: 3.9 MB for 401 tokens, 35.1 MB for 49,152 (SmolLM2-135M).
 _PROGRAM_BYTES = 3_800_000
 _VOCABULARY_ENTRY_BYTES = 367
-#: Hidden states in the buffer beside the logits at its peak.
+#: Hidden states in the buffer at its peak, beside the logits.
 _HIDDEN_STATES = 2
 
 
 def repacked_bytes(model: ModelIdentity) -> int:
-    """Return the bytes of the copies that repacking makes: of multiplied tensors, not of look-up
-    tables.
-    """
+    """Return the bytes of the copies made by repacking: multiplied tensors, not look-up tables."""
     copied = sum(mix.bytes for mix in model.tensors if mix.type in REPACKED_TYPES)
     return copied - sum(mix.bytes for mix in model.cold_tensors if mix.type in REPACKED_TYPES)
 
@@ -287,13 +285,13 @@ def memory_need(
     locked: bool = False,
     prompt_tokens: int | None = None,
 ) -> MemoryNeed:
-    """Return the memory of one run. ``repack`` counts unless it is off; ``cache``: types of keys,
-    values.
+    """Return the memory of one run.
 
-    Weights that are not ``mapped`` are read into the program's own memory, each in its order;
-    ``locked`` weights stay there, even if nothing reads them. Keys and values are assumed to have
-    the same width, as in nearly all models. Pages of compute buffers that a short prompt does not
-    touch use no memory; without ``prompt_tokens`` the batches are full.
+    ``repack`` counts unless it is off; ``cache``: types of keys and values. Weights that are not
+    ``mapped`` are read into the program's own memory, unchanged. ``locked`` weights stay in memory,
+    even if they are never read. Keys and values are assumed to have the same width, as in nearly
+    all models. A short prompt does not touch all pages of the compute buffers, and untouched pages
+    use no memory; without ``prompt_tokens`` the batches are full.
     """
     if model.tensor_bytes is None or model.reused_bytes is None:
         raise ConfigError(f"the model {model.key!r} is not a GGUF file, which llama.cpp needs")
@@ -314,7 +312,7 @@ def memory_need(
 def _compute_bytes(
     parameters: LlamaParameters, model: ModelIdentity, context: int, prompt_tokens: int | None
 ) -> int | None:
-    """Return the bytes for one physical batch: each token has logits, states, and a mask row."""
+    """Return the bytes for one physical batch: logits, states and a mask row for each token."""
     if model.vocabulary is None or model.embedding_length is None:
         return None
     tokens = min(parameters.ubatch, parameters.batch, prompt_tokens or context, context)

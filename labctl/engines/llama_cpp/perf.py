@@ -1,9 +1,9 @@
 """Performance lines that llama.cpp prints at its end.
 
 Three forms (``common/sampling.cpp``, ``src/llama-context.cpp``, older ``llama.cpp``):
-``common_perf_print:`` behind a time stamp, ``llama_perf_context_print:`` with
+``common_perf_print:`` after a time stamp, ``llama_perf_context_print:`` with
 ``llama_perf_sampler_print:``, and ``llama_print_timings:``. Fields are read by name. Rates are not
-read: they are quotients of the others, and ``inf`` for one token.
+read: they are quotients of the other fields, and ``inf`` for one token.
 """
 
 import re
@@ -30,7 +30,7 @@ _FORMS = {
 _TOTAL = re.compile(
     rb"(?:common_perf_print|llama_perf_context_print|llama_print_timings): {0,20}total time = "
 )
-#: Each number is rounded to hundredths of a millisecond.
+#: Each number is rounded to 0.01 ms.
 _ROUNDING_NS = 50_000
 _REQUIRED = ("prompt eval", "eval", "total")
 
@@ -39,8 +39,8 @@ _REQUIRED = ("prompt eval", "eval", "total")
 class Perf:
     """The program's own numbers; durations in ns, ``None`` if not measured.
 
-    ``load_ns`` is the time from the start of loading to the end of the first pass over the weights:
-    the warm-up, if there is one. Otherwise it is the prompt, which is also in ``prompt_eval_ns``;
+    ``load_ns``: time from the start of loading to the end of the first pass over the weights. This
+    pass is the warm-up, or without warm-up the prompt, which also counts in ``prompt_eval_ns``;
     newer programs then lose the loading time.
     """
 
@@ -55,7 +55,7 @@ class Perf:
 
     @property
     def prompt_was_a_run(self) -> bool:
-        """True if the prompt counts as ``eval``, as every pass over a single token does.
+        """True if the prompt counts as ``eval``, like every pass over a single token.
 
         Source: ``llama_context::synchronize`` in ``src/llama-context.cpp``.
         """
@@ -63,12 +63,12 @@ class Perf:
 
     @property
     def decode_steps(self) -> int:
-        """Passes between the first generated token and the last."""
+        """Number of passes after the first generated token, up to the last."""
         return self.eval_runs - self.prompt_was_a_run
 
     @property
     def generated_tokens(self) -> int:
-        """Number of generated tokens: the prompt gives the first, each decode step one more."""
+        """Number of generated tokens: one from the prompt, and one for each decode step."""
         return self.decode_steps + 1
 
     @property
@@ -81,9 +81,9 @@ class Perf:
         return (self.eval_ns or 0) // self.eval_runs if self.prompt_was_a_run else 0
 
     def after_prompt_ns(self, *, warmup: bool) -> int:
-        """Return ``total`` without the prompt: the decode steps and the work around them, in ns.
+        """Return ``total`` without the prompt, in ns: the decode steps and the work around them.
 
-        Without a warm-up, older programs count ``total`` from the beginning of loading.
+        Without a warm-up, ``total`` of older programs also includes loading.
         """
         if not warmup and self.form != COMMON_PERF:
             return self.total_ns - (self.load_ns or 0)
@@ -105,12 +105,12 @@ def parse_perf(stderr: bytes, *, limit: int) -> Perf:
 
     Args:
         stderr: the raw stream.
-        limit: tokens asked for.
+        limit: requested number of tokens.
 
     Raises OutputNotUnderstood if lines are missing or impossible.
     """
     form, ns, counts = _fields(stderr)
-    # A count is never printed as 0, even if nothing ran: a time of 0.00 ms shows that.
+    # A count is never printed as 0, even if nothing ran; a time of 0.00 ms shows that.
     perf = Perf(
         form=form,
         load_ns=ns.get("load"),
@@ -138,7 +138,7 @@ def parse_perf(stderr: bytes, *, limit: int) -> Perf:
 def _fields(stderr: bytes) -> tuple[str, dict[str, int], dict[str, int]]:
     """Return the form of the lines, their times in ns, and their counts, by field.
 
-    Raises OutputNotUnderstood where a field is missing, or there twice.
+    Raises OutputNotUnderstood if a field is missing or occurs twice.
     """
     forms: set[str] = set()
     ns: dict[str, int] = {}

@@ -1,8 +1,8 @@
 """llama-perplexity: how well a model predicts a text.
 
-It prints the running estimate after each chunk on stdout, ``[1]12.3456,[2]…``, and at its end
+It prints the estimate so far after each chunk on stdout, ``[1]12.3456,[2]…``, and at the end
 ``Final estimate: PPL = 12.3456 +/- 0.12345`` on stderr, older versions on stdout (``perplexity`` in
-``tools/perplexity/perplexity.cpp``). With a text that is too short it ends with status 0.
+``tools/perplexity/perplexity.cpp``). If the text is too short, it also ends with status 0.
 """
 
 import math
@@ -35,14 +35,14 @@ from labctl.records.timing import Measure, TimingRecord
 from labctl.records.trial import Check, JobStatus, ModelIdentity
 
 PROGRAM = "llama-perplexity"
-#: The name of the recipe's file.
+#: Name of the recipe's file.
 TEXT = "text"
 MEASURE = "perplexity"
 
 _CHUNK = re.compile(rb"\[([0-9]{1,10})\](-?[0-9]{1,30}\.[0-9]{1,10}|-?nan|-?inf),")
-#: Printed when all is loaded and the text is long enough.
+#: Printed when everything is loaded and the text is long enough.
 _BEGUN = b"perplexity: calculating perplexity over "
-#: The first chunk whose estimate is no number, or such a final estimate.
+#: The first chunk whose estimate is not a number, or such a final estimate.
 _NAN = re.compile(
     rb"\[([0-9]{1,10})\]-?(?:nan|inf)\b|Final estimate: PPL = -?(?:nan|inf)\b", re.IGNORECASE
 )
@@ -79,7 +79,7 @@ class ChunkEngine(Engine[ChunkT]):
         model: ModelIdentity,
         text_bytes: int | None = None,  # noqa: ARG002 - batches are full
     ) -> MemoryNeed:
-        """Return weights, the caches of all chunks read side by side, and compute buffer."""
+        """Return weights, the caches of all chunks read in parallel, and compute buffer."""
         return memory_need(parameters, model, context=parameters.context * parameters.sequences)
 
     def tool(self, available: Collection[str], *, offered: Collection[str]) -> Tool:
@@ -92,7 +92,7 @@ class ChunkEngine(Engine[ChunkT]):
         argv = [*programs.start(inputs), *words, *programs.common_words(parameters)]
         if parameters.repack is False:
             argv.append("--no-repack")
-        # A warm-up changes no estimate; older versions always make one.
+        # A warm-up does not change the estimate; older versions always make one.
         return [*argv, "-fit", "off", "--no-warmup"] if tool.profile == programs.NEW else argv
 
 
@@ -104,15 +104,16 @@ class LlamaPerplexity(ChunkEngine[LlamaPerplexityParameters]):
     files = (TEXT,)
 
     def token_counts(self, parameters: LlamaPerplexityParameters, text_bytes: int) -> TokenCounts:
-        """Count each chunk as a prompt; their number is estimated from the bytes of the text."""
+        """Count each chunk as a prompt; the number of chunks is estimated from the text's bytes."""
         there = max(1, text_bytes // (TEXT_BYTES_PER_TOKEN * parameters.context))
         return TokenCounts(min(there, parameters.chunks or there), parameters.context, 0)
 
     def command(
         self, tool: Tool, parameters: LlamaPerplexityParameters, inputs: Inputs
     ) -> list[str]:
-        """Return the argument vector. The text is read byte for byte; the program drops one last
-        newline.
+        """Return the argument vector.
+
+        The text is read byte for byte, except that the program drops one newline at the end.
         """
         if TEXT not in inputs.files:
             raise ConfigError("llama-perplexity needs a text", hint="name it in files.text")
@@ -121,9 +122,9 @@ class LlamaPerplexity(ChunkEngine[LlamaPerplexityParameters]):
         return self._argv(tool, parameters, inputs, words)
 
     def diagnose(self, job: JobStatus, raw: RawOutput) -> LabctlError | None:
-        """Return the error in its last output: it ends with status 0 after some failures too.
+        """Return the error from its last output: some failures also end with status 0.
 
-        IntegrityError, after which a trial is retried, if its last output was lost.
+        IntegrityError if its last output was lost; the trial is then retried.
         """
         if job.outcome == "exited" and (nan := _NAN.search(raw.stdout) or _NAN.search(raw.stderr)):
             return programs.not_a_number(raw, int(nan[1]) if nan[1] else None)

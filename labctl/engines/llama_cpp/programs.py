@@ -1,9 +1,9 @@
 """Programs and flags of llama.cpp by version.
 
-The text-completion program was ``llama-cli`` until build 7348 (2025-12) and is ``llama-completion``
-since; the newer ``llama-cli`` only chats. Both need ``-no-cnv``: otherwise a model with a chat
-template waits for a conversation. The other programs kept their names; a version that offers
-``llama-completion`` is called with the newer flags.
+Text completion was ``llama-cli`` until build 7348 (2025-12); since then it is ``llama-completion``,
+and ``llama-cli`` only chats. Both need ``-no-cnv``: otherwise a model with a chat template waits
+for a conversation. The other programs kept their names; a version that offers ``llama-completion``
+is called with the newer flags.
 
 Newer versions print from a separate thread, and do not wait for it at the end (``common_log_main``
 in ``common/log.cpp``; llama-bench does not): output not printed by then is lost, and the exit
@@ -16,7 +16,6 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from labctl.checked import listed
 from labctl.engines.base import Inputs, RawOutput, Tool
 from labctl.engines.llama_cpp.parameters import (
     LlamaCppParameters,
@@ -26,6 +25,7 @@ from labctl.engines.llama_cpp.parameters import (
 from labctl.engines.outcome import diagnose_outcome
 from labctl.errors import ConfigError, IntegrityError, LabctlError, ProgramFailed
 from labctl.records.trial import JobStatus
+from labctl.suggestions import listed
 
 #: Names of version profiles: sets of flags.
 NEW, CLASSIC = "new", "classic"
@@ -34,7 +34,7 @@ _MARK_OF_NEW = "llama-completion"
 
 @dataclass(frozen=True)
 class VersionProfile:
-    """A program, and its own flags."""
+    """A program and its flags."""
 
     name: str
     program: str
@@ -45,7 +45,7 @@ class VersionProfile:
     jsonl: tuple[str, ...] = ()
 
 
-#: Best first. ``-fit off``: newer versions shrink the context by themselves otherwise.
+#: Best first. ``-fit off``: newer versions otherwise shrink the context by themselves.
 COMPLETIONS = (
     VersionProfile(
         "completion", "llama-completion", ("-fit", "off"), ("-lm", "mmap+mlock"), ("--log-jsonl",)
@@ -53,18 +53,18 @@ COMPLETIONS = (
     VersionProfile("classic", "llama-cli", (), ("--mlock",)),
 )
 
-#: The same in every version.
+#: Flags that are the same in every version.
 _COMMON = (
     "-no-cnv",
     "--no-display-prompt",  # the first byte of stdout belongs to the first generated token
-    "--no-escape",  # a backslash in the prompt is a backslash
+    "--no-escape",  # keep backslashes in the prompt
     "--no-context-shift",  # a full context ends the generation instead of forgetting silently
     "--simple-io",
 )
 
 
 def choose_completion(available: Collection[str], offered: Collection[str]) -> Tool:
-    """Return the program that completes a text. Raises ConfigError."""
+    """Return the program for text completion. Raises ConfigError."""
     profile = next((d for d in COMPLETIONS if d.program in {*offered, *available}), None)
     if profile is None:
         raise _not_offered("completion", offered, [d.program for d in COMPLETIONS])
@@ -72,7 +72,7 @@ def choose_completion(available: Collection[str], offered: Collection[str]) -> T
 
 
 def choose(program: str, task: str, available: Collection[str], offered: Collection[str]) -> Tool:
-    """Return a program that has one name in all versions, with the flags of this one.
+    """Return a program that has the same name in all versions, with the flags of this version.
 
     Raises ConfigError.
     """
@@ -163,7 +163,7 @@ def _symptom(pattern: str, message: str, hint: str) -> _Symptom:
     return _Symptom(re.compile(pattern), message, hint)
 
 
-#: The first match is the cause; later lines are only its consequences.
+#: The first match is the cause; later lines only follow from it.
 _SYMPTOMS = (
     _symptom(
         r"failed to open GGUF file.{0,4096}?\(No such file or directory\)",
@@ -249,7 +249,7 @@ _SYMPTOMS = (
 def lost(raw: RawOutput, what: str) -> IntegrityError:
     """Return the error for a program that succeeded before its own log was printed.
 
-    It says nothing about model or board: the trial is retried.
+    The trial is retried: this says nothing about model or board.
     """
     return IntegrityError(
         f"llama.cpp ended before printing {what}: it does not flush its log",
@@ -262,7 +262,7 @@ def lost(raw: RawOutput, what: str) -> IntegrityError:
 
 
 def not_a_number(raw: RawOutput, chunk: int | None) -> ProgramFailed:
-    """Return the error for a model whose probabilities are NaN or infinite, from a chunk on."""
+    """Return the error for a model whose probabilities become NaN or infinite, from a chunk on."""
     since = "" if chunk is None else f" from chunk {chunk} on"
     return ProgramFailed(
         f"the model's probabilities are NaN (not a number){since}",

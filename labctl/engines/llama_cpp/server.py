@@ -46,7 +46,7 @@ class _Timings(FailFastModel):
 
 
 class _Completion(FailFastModel):
-    """The fields read of an answer."""
+    """The fields of an answer that labctl reads."""
 
     model_config = ConfigDict(extra="ignore", strict=True, defer_build=True)
 
@@ -60,7 +60,7 @@ class _Completion(FailFastModel):
 
 
 class _Properties(FailFastModel):
-    """The fields read of ``GET /props``."""
+    """The fields of ``GET /props`` that labctl reads."""
 
     model_config = ConfigDict(extra="ignore", strict=True, defer_build=True)
 
@@ -117,10 +117,10 @@ class LlamaServer(ServerEngine[LlamaServerParameters]):
         return programs.choose(PROGRAM, self.task, available, offered)
 
     def command(self, tool: Tool, parameters: LlamaServerParameters, inputs: Inputs) -> list[str]:
-        """Listen on the loopback only; fetch nothing, keep nothing.
+        """Listen only on the loopback; download and store nothing.
 
-        An answer is the model's whole text: its reasoning has no separate field. Both versions
-        know ``--metrics``: counters for load tests.
+        An answer is the model's whole text, without a separate field for its reasoning. Both
+        versions know ``--metrics``: counters for load tests.
         """
         if inputs.listen is None:
             raise ConfigError("llama-server got no port")
@@ -134,11 +134,11 @@ class LlamaServer(ServerEngine[LlamaServerParameters]):
         return [*argv, "--no-repack"] if parameters.repack is False else argv
 
     def diagnose(self, job: JobStatus, raw: RawOutput) -> LabctlError | None:
-        """Return the error in its last output and its end."""
+        """Return the error from its last output and its end."""
         return programs.diagnose(job, raw)
 
     def is_ready(self, server: Endpoint) -> bool:
-        """Return True if it is healthy and is the started server."""
+        """Return True if it is healthy and is the server that was started."""
         if server.get("/health").status != 200:
             return False
         names = [model.id for model in _read(_Models, server.get("/v1/models")).data]
@@ -153,7 +153,7 @@ class LlamaServer(ServerEngine[LlamaServerParameters]):
         return ServerIdentity(version and f"{PROGRAM} {version}", found.chat_template or None)
 
     def ask(self, server: Endpoint, question: Question) -> Answer:
-        """Continue a text; the cache keeps nothing of earlier questions."""
+        """Continue a text; nothing of earlier questions stays in the cache."""
         reply = server.post(
             "/completion",
             {
@@ -193,7 +193,7 @@ def _read(model: type[M], reply: Reply) -> M:
 
 
 def _reason(reply: Reply) -> str:
-    """Return the text of its ``error``, if it is in the usual form."""
+    """Return the text of its ``error``, if it has the usual form."""
     document = reply.json()
     error = document.get("error") if isinstance(document, dict) else None
     message = error.get("message") if isinstance(error, dict) else None

@@ -6,5 +6,5 @@ from labctl.engines.llama_cpp.kl_divergence import LlamaKlDivergence
 from labctl.engines.llama_cpp.perplexity import LlamaPerplexity
 from labctl.engines.llama_cpp.server import LlamaServer
 
-#: What the engine's entry point names, the usual task first.
+#: Classes for the engine's entry point, the usual task first.
 ENGINES = (LlamaCpp, LlamaBench, LlamaPerplexity, LlamaKlDivergence, LlamaServer)

@@ -18,9 +18,9 @@ from labctl.errors import OutputNotUnderstood
 from labctl.records.timing import SpanCheck, StopReason, TimingRecord
 from labctl.records.trial import Check
 
-#: Tolerated ratio of the timeline's span to the program's own. Measured: 0.987 to 0.998.
+#: Allowed ratio of the timeline's span to the program's. Measured: 0.987 to 0.998.
 SPAN_TOLERANCE = 0.02
-#: Shortest time of a token: faster tokens merge into chunks.
+#: Minimum time of a token: faster tokens merge into chunks.
 SPAN_LEAST_TOKEN_NS = 5_000_000
 #: ``src/llama-mmap.cpp``; it prints nothing on success.
 _NOT_LOCKED = re.compile(rb"warning: (failed to mlock|mlock not supported|failed to VirtualLock)")
@@ -31,10 +31,10 @@ _LOGGED = re.compile(rb"^[0-9]{1,6}\.[0-9]{2}\.[0-9]{3}\.[0-9]{3} [A-Z] ", re.MU
 
 
 def is_cut(raw: RawOutput) -> bool:
-    """Return True if the output is cut, in a version that may lose its last output.
+    """Return True if output is missing at the end, in a version that may lose its last output.
 
-    The text comes first, and then the performance lines. Output with neither a torn text nor a part
-    of those lines is another form, which :func:`parse` refuses.
+    The text comes first, then the performance lines. Output with a complete text and without any of
+    these lines has another form, which :func:`parse` refuses.
     """
     if has_total(raw.stderr) or _LOGGED.search(raw.stderr) is None:
         return False
@@ -45,7 +45,7 @@ def parse(raw: RawOutput, parameters: LlamaCppParameters) -> TimingRecord:
     """See :meth:`labctl.engines.base.Engine.parse`."""
     timeline = parse_timeline(raw.timeline)
     printed = as_text(raw) if parameters.log_jsonl else raw
-    # Check this first: without these lines it may not be llama.cpp.
+    # Check this first: without these lines, the program may not be llama.cpp.
     perf = parse_perf(printed.stderr, limit=parameters.tokens)
     clocks = None
     if parameters.log_jsonl:
@@ -140,9 +140,7 @@ def _stop_reason(parameters: LlamaCppParameters, perf: Perf, arrivals: Arrivals)
 
 
 def _all_steps_ns(perf: Perf, arrivals: Arrivals, times: TokenTimes) -> int | None:
-    """Return the span of the arrivals, plus the steps at its ends without a visible token, in
-    ns.
-    """
+    """Return the span of the arrivals plus the steps at its ends without a visible token, in ns."""
     if times.span_ns is None:
         return None
     before = (arrivals.before_ns(perf.prompt_eval_ns) or 0) if times.first else 0
@@ -152,8 +150,8 @@ def _all_steps_ns(perf: Perf, arrivals: Arrivals, times: TokenTimes) -> int | No
 def _span_check(perf: Perf, span_ns: int | None, *, warmup: bool) -> SpanCheck | None:
     """Check the timeline's span of all decode steps against its bounds.
 
-    It contains all decode steps, so it cannot be shorter than they are. It is a part of ``total``
-    after the prompt, so it cannot be longer than that. Both bounds are close together, except in
+    It contains all decode steps, so it cannot be shorter than these. It is part of ``total`` after
+    the prompt, so it cannot be longer than that part. Both bounds are close together, except in
     runs of a few fast tokens, where tokenizing and similar work takes more.
     """
     reported = perf.after_prompt_ns(warmup=warmup)

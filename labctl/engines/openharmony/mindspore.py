@@ -1,9 +1,9 @@
-"""MindSpore Lite: the demo of its documentation, and its benchmark tool.
+"""MindSpore Lite: the demo from its documentation, and its benchmark tool.
 
 The demo prints each output tensor and its first values: ``Tensor name: NAME, tensor size is BYTES
 ,elements num: N.``, ``output data is:``, then the values. It measures no time. The benchmark tool
 prints ``Model = M, NumThreads = N, MinRunTime = X ms, MaxRuntime = Y ms, AvgRunTime = Z ms``
-(``benchmark_unified_api.cc`` in ``mindspore/lite/tools/benchmark``), never single times.
+(``benchmark_unified_api.cc`` in ``mindspore/lite/tools/benchmark``), but no single times.
 """
 
 import re
@@ -39,7 +39,7 @@ _NOT_FINITE = re.compile(r"-?(?:nan(?:\(\w{0,20}\))?|inf(?:inity)?)", re.IGNOREC
 _FAILURE = re.compile(
     rb"OH_AI_[A-Za-z]{1,60} failed|[Ii]nference error|_model_\.Build failed", re.ASCII
 )
-#: Most characters shown around a failure.
+#: Maximum number of characters shown around a failure.
 _AROUND = 200
 _RUN = r"(?P<%s>[0-9]+(?:\.[0-9]+)?) ms"
 
@@ -63,7 +63,7 @@ class _MindSpore(Command):
         return cls(program, cls.argument_template, cls.readers)
 
     def diagnose(self, job: JobStatus, raw: RawOutput) -> LabctlError | None:
-        """Return a failure that it reports, with any exit status."""
+        """Return a failure that the program reports, with any exit status."""
         printed = raw.stdout + b"\n" + raw.stderr
         found = _FAILURE.search(printed)
         if found is None or job.outcome != "exited":
@@ -203,7 +203,7 @@ class MindSporeBenchmark(_MindSpore):
             raise OutputNotUnderstood(
                 f"{parameters.threads} threads were requested, it used {values['threads']:g}"
             )
-        # The tool's minimum starts at 1 s: with slower inferences it is not a minimum.
+        # The tool's minimum starts at 1 s, so it is wrong if all inferences are slower.
         left_out = {"threads"} | ({"inference_min"} if least == _FIRST_MINIMUM_NS else set())
         kept = tuple(measure for measure in timing.measures if measure.name not in left_out)
         return timing.model_copy(update={"measures": kept})

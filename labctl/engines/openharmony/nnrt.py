@@ -1,6 +1,6 @@
 """Samples of Neural Network Runtime: programs with their model inside.
 
-A sample prints what its author chose, so the recipe says how to read it. labctl knows the runtime's
+Each author chooses a sample's output, so the recipe says how to read it. labctl knows the runtime's
 names of failures: ``OH_NN_ReturnCode`` in ``neural_network_runtime_type.h``.
 """
 

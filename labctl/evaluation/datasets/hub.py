@@ -1,8 +1,8 @@
-"""Data sets of Hugging Face: one file of a repository, fetched once and kept.
+"""Data sets of Hugging Face: one file of a repository, fetched once and cached.
 
-The list of files and the headers are those of models (:mod:`labctl.models.hub_files`), under
-``/api/datasets/`` and ``/datasets/``. Small files have no SHA-256 there: it is computed from the
-received bytes.
+The list of files and the headers are the same as for models (:mod:`labctl.models.hub_files`), under
+``/api/datasets/`` and ``/datasets/``. The hub has no SHA-256 of small files: it is computed from
+the received bytes.
 """
 
 import hashlib
@@ -13,22 +13,25 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from urllib.parse import quote
 
-from labctl.checked import did_you_mean
 from labctl.config.printed import read_json
 from labctl.errors import ConfigError, HostError, IntegrityError
 from labctl.evaluation.datasets.source import HubDataset
-from labctl.files import cache_dir, locked, sha256_file, write_atomic
+from labctl.file_hashes import sha256_file
+from labctl.files import write_atomic
+from labctl.folders import cache_dir
 from labctl.http import Unreachable, not_the_file, read_body, request
+from labctl.locks import locked
 from labctl.models.download import refuse
 from labctl.models.hub import head
 from labctl.models.hub_files import ListedFile, hub_site, list_dataset_files, refuse_offline
 from labctl.progress import Progress
 from labctl.retry import RETRY_SECONDS, retry_infra
+from labctl.suggestions import did_you_mean
 from labctl.units import size
 
 MOST_BYTES = 500_000_000
 _FETCH_SECONDS = 600.0
-#: Errors of servers are shorter.
+#: Largest possible error message of a server, in bytes.
 _MOST_ERROR = 100_000
 _MOST_NAMED = 12
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -65,7 +68,7 @@ def fetch_dataset(source: HubDataset, progress: Progress) -> FetchedFile:
 
 
 def _kept(folder: Path) -> FetchedFile | None:
-    """Return the file of an earlier, complete fetch: its note is written last."""
+    """Return the file of an earlier, complete fetch, which has a note (written last)."""
     try:
         note = json.loads((folder / "origin.json").read_bytes())
     except (FileNotFoundError, ValueError):
@@ -126,7 +129,7 @@ def _body(address: str, headers: dict[str, str], what: str) -> bytes:
 
 
 def _may_be_questions(body: bytes, address: str) -> bool:
-    """Return False for a page, an error in JSON or XML, or what is not Parquet by its name."""
+    """Return False for a web page, an error in JSON or XML, or an invalid .parquet file."""
     if address.endswith(".parquet"):
         return body.startswith(b"PAR1")
     if body.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<"):
@@ -139,7 +142,7 @@ def _may_be_questions(body: bytes, address: str) -> bool:
 
 
 def _choose(source: HubDataset, files: Sequence[ListedFile]) -> str:
-    """Return the path of the only file whose name contains the configuration and the split."""
+    """Return the path of the only file whose path contains the configuration and the split."""
     wanted = [word for word in (source.config, source.split) if word]
     fitting = [file.path for file in files if all(_has(file.path, word) for word in wanted)]
     if len(fitting) == 1:

@@ -1,6 +1,6 @@
 """The questions of a run, kept in its directory.
 
-They are graded, shown and exported later, when their source file may be gone or changed.
+They are graded, shown and exported later, when their source file may be missing or changed.
 """
 
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ def keep_questions(folder: Path, dataset: Dataset) -> None:
 
 
 def kept_questions(folder: Path) -> KeptQuestions:
-    """Return the questions of a run. Raises ConfigError if there are none, or they are damaged."""
+    """Return the questions of a run. Raises ConfigError if they are missing or damaged."""
     path = folder / QUESTIONS
     asked: list[Question] = []
     examples: list[Question] = []

@@ -1,8 +1,8 @@
-"""Choice of the questions that are asked, and of the worked examples before them."""
+"""Choose the questions to ask, and the worked examples before them."""
 
 from pathlib import Path
 
-from labctl import shipped
+from labctl import package_data
 from labctl.errors import ConfigError
 from labctl.evaluation.datasets.rows import Rows, read_rows
 from labctl.evaluation.datasets.source import DatasetSource, HubDataset
@@ -89,14 +89,14 @@ def _rows(
 
 def local_file(file: str, root: Path) -> Path:
     """Return the lab's file, or the one shipped with labctl."""
-    own, from_labctl = root / file, shipped.RECIPES.parent / file
+    own, from_labctl = root / file, package_data.RECIPES.parent / file
     if not own.exists() and Path(file).parts[:1] == ("recipes",) and from_labctl.exists():
         return from_labctl
     return own
 
 
 def _distinct(rows: Rows, shown: str) -> tuple[list[Question], list[str]]:
-    """Return each question once. Raises ConfigError if one has two answers."""
+    """Return each question once. Raises ConfigError if a question has two answers."""
     first: dict[tuple[str, tuple[str, ...]], tuple[Question, int]] = {}
     repeated: list[int] = []
     for question, line in zip(rows.questions, rows.lines, strict=True):

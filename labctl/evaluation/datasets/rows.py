@@ -9,18 +9,19 @@ from decimal import Decimal
 from pathlib import Path
 from typing import NoReturn
 
-from labctl.checked import did_you_mean
 from labctl.config.printed import NUMBER
 from labctl.errors import ConfigError
 from labctl.evaluation.datasets.source import DatasetSource
 from labctl.evaluation.question import Question
-from labctl.files import host_reads, sha256_file
+from labctl.file_hashes import sha256_file
+from labctl.files import host_reads
+from labctl.suggestions import did_you_mean
 
-#: Limits for the input: a data set is not trusted.
+#: Limits for the input, since a data set is not trusted.
 MOST_LINE_BYTES = 1_000_000
 MOST_QUESTIONS = 1_000_000
 MOST_CHOICES = 26
-#: Rows of a Parquet file that are in memory at once.
+#: Number of rows of a Parquet file in memory at once.
 _PARQUET_ROWS = 256
 _SPACES = b" \t\r\n"
 _BOM = b"\xef\xbb\xbf"

@@ -6,10 +6,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
-from labctl.checked import HostPath, Word
 from labctl.config.models import is_repository
 from labctl.config.types import Line, Name, Sha256
 from labctl.config.yaml.document import StrictModel, refuse
+from labctl.text_types import HostPath, Word
 
 #: Reading of an answer: ``gsm8k``: a derivation that ends with ``#### N``; ``plain``: the answer
 #: alone; ``choice``: the index (from 0) or the letter of one of several choices.
@@ -119,7 +119,7 @@ class DatasetSource(_FileOrHub):
     def _fields_of_its_format(self) -> Self:
         fields = type(self).model_fields
         for key in ("choices", "labels"):
-            # Records contain the defaults too.
+            # Records contain the defaults, too.
             if self.format != "choice" and getattr(self, key) != fields[key].default:
                 raise refuse("goes with format: choice", key)
         if self.format == "gsm8k" and self.solution is not None:
@@ -128,7 +128,7 @@ class DatasetSource(_FileOrHub):
 
     @property
     def label(self) -> str:
-        """Return the data set's name: as given, or of its repository or file."""
+        """Return the data set's name: as given, else the name of its repository or file."""
         if self.name is not None:
             return self.name
         if self.hub is not None:

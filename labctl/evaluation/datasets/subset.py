@@ -13,7 +13,7 @@ from labctl.evaluation.question import Question
 
 
 def in_seed_order(questions: Iterable[Question], seed: int) -> list[Question]:
-    """Return the questions in the order of a ``subset_seed``: a subset is the beginning of it."""
+    """Return the questions in the order of a ``subset_seed``; a subset is the first of them."""
     return sorted(questions, key=lambda one: _rank(one, seed))
 
 

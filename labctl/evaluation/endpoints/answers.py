@@ -19,9 +19,6 @@ _FINISHED: Mapping[str, FinishReason] = {
     # OpenAI
     "stop": "stop",
     "length": "length",
-    # TGI
-    "eos_token": "stop",
-    "stop_sequence": "stop",
     # llama-server
     "eos": "stop",
     "word": "stop",
@@ -31,12 +28,12 @@ _FINISHED: Mapping[str, FinishReason] = {
 _GIVEN_UP = ("error", "abort", "preempt")
 _SHOWN = 200
 _LIMIT_HINT = "it does not keep max_tokens: budgets cannot be measured with it"
-#: Facts of an exchange, of which there may be several answers.
+#: Facts of an exchange, which its answers (maybe several) share.
 _SHARED = (
     *("prompt_tokens", "completion_tokens", "thought_tokens", "cached_tokens"),
     *("prompt_eval_ns", "eval_ns", "server", "served_name"),
 )
-#: A server may send a token in several pieces: limits for their number.
+#: Limits for the number of pieces; a server may send a token in several pieces.
 _PIECES_A_TOKEN, _MORE_PIECES = 4, 64
 
 
@@ -59,26 +56,16 @@ def read(model: type[M], data: bytes) -> M:
 
 
 class _Tokens(ServerMessage):
-    """Of llama-server, vLLM and SGLang: ``tokens``; of LMDeploy: ``input_ids``."""
+    """``tokens``: llama-server, vLLM and SGLang; ``input_ids``: LMDeploy."""
 
     tokens: list[int] | None = None
     input_ids: list[int] | None = None
 
 
-class _Known(ServerMessage):
-    id: int
-
-
-class _KnownTokens(ServerMessage):
-    """Of TGI."""
-
-    tokens: list[_Known]
-
-
 async def tokens_at(
     connection: Connection, path: str, document: Mapping[str, JsonValue]
 ) -> tuple[int, ...] | None:
-    """Ask for the ids of a text's tokens; None if the path is not such a tokenizer.
+    """Ask for the ids of a text's tokens; None if the path is not a tokenizer of this kind.
 
     Raises TryAgain.
     """
@@ -86,11 +73,7 @@ async def tokens_at(
         found = await connection.fact("POST", path, document)
         if found is None:
             return None
-        data = found[0]
-        if data.lstrip().startswith(b"["):
-            known = _KnownTokens.of_json(b'{"tokens":' + data + b"}")
-            return tuple(token.id for token in known.tokens)
-        told = _Tokens.of_json(data)
+        told = _Tokens.of_json(found[0])
     except (Refused, ConfigError, OutputNotUnderstood, ValueError):
         return None
     ids = told.input_ids if told.tokens is None else told.tokens
@@ -98,7 +81,7 @@ async def tokens_at(
 
 
 class LikelyToken(ServerMessage):
-    """One of the tokens that a model might begin with."""
+    """A token with which the model might begin."""
 
     token: str
     logprob: float
@@ -110,7 +93,7 @@ class AnswerBuilder:
     def __init__(self, request: GenerationRequest) -> None:
         self._request = request
         self.pieces: list[str] = []
-        #: Text beside the answer: the model's thoughts.
+        #: The model's thoughts: text beside the answer.
         self.thoughts: list[str] = []
         self.events: list[Event] = []
         self.length = 0
@@ -120,7 +103,7 @@ class AnswerBuilder:
         self.prompt_tokens: int | None = None
         self.cached_tokens: int | None = None
         self.completion_tokens: int | None = None
-        #: Tokens of thoughts, as the server's usage has them.
+        #: Tokens of thoughts in the server's usage.
         self.thought_tokens: int | None = None
         self.prompt_eval_ns: int | None = None
         self.eval_ns: int | None = None
@@ -131,19 +114,19 @@ class AnswerBuilder:
         self.listed = 0
         #: Number of tokens so far, by a count that came with a piece; 0: not reported.
         self.counted = 0
-        #: Number of answers to this request, all within the same usage.
+        #: Number of answers to this request; one usage counts all of them.
         self.choices = 1
         #: None: not known.
         self.ends: tuple[int, ...] | None = None
-        #: The likeliest first tokens, asked for or not; None: not reported.
+        #: The likeliest first tokens, even if not requested; None: not reported.
         self.likeliest: tuple[tuple[str, float], ...] | None = None
 
     def add(
         self, stamp_ns: int, piece: str | None, thought: str = "", *, is_token: bool = False
     ) -> None:
-        """Add an event; one without text or tokens counts only if ``is_token`` allows it.
+        """Add an event. Without text or tokens it counts only if ``is_token`` allows it.
 
-        Raises OutputNotUnderstood for more events than the limit allows.
+        Raises OutputNotUnderstood for too many events.
         """
         size = len(piece or "") + len(thought)
         last = self.events[-1] if self.events else Event(0, 0)
@@ -168,13 +151,13 @@ class AnswerBuilder:
 
     @property
     def has_count(self) -> bool:
-        """True if the server counted the tokens: a usage of zero tokens beside text is not one."""
+        """True if the server counted the tokens. Zero tokens beside text are not a count."""
         return bool(self.completion_tokens) or (
             self.completion_tokens == 0 and not any(event.size for event in self.events)
         )
 
     def is_ended(self, exchange: Exchange) -> bool:
-        """Return True if the answer came to its end, also without the reason of its end."""
+        """Return True if the answer has ended, even without a reason for its end."""
         is_whole = self.is_whole or not exchange.is_stream
         return self.finish is not None or (is_whole and bool(self.events or self.completion_tokens))
 
@@ -186,7 +169,7 @@ class AnswerBuilder:
             raise TryAgain(f"the server gave up the answer: {self.finish}")
 
     def share(self, whole: "AnswerBuilder", choices: int) -> None:
-        """Take over the facts that are common to all ``choices`` answers to the request."""
+        """Copy the facts that all ``choices`` answers to the request share."""
         self.choices = max(1, choices)
         self.is_whole = whole.is_whole
         for name in _SHARED:
@@ -197,7 +180,7 @@ class AnswerBuilder:
     def generation(
         self, exchange: Exchange, *, tokenized: tuple[int, ...] | None = None
     ) -> Generation:
-        """Return the finished answer, counted by the server's reports or by its tokenizer.
+        """Return the finished answer; tokens are counted by the server's reports or its tokenizer.
 
         Raises TryAgain for an incomplete answer, OutputNotUnderstood if the answer contradicts
         itself or the limit.
@@ -241,9 +224,9 @@ class AnswerBuilder:
         )
 
     def _counted(self, tokenized: tuple[int, ...] | None) -> tuple[TokenCounter, int | None, int]:
-        """Return the counter, its number of tokens if it has one, and the tokens listed singly.
+        """Return the counter, its number of tokens (or None), and the tokens listed one by one.
 
-        Raises OutputNotUnderstood for more tokens than counted, or than the limit.
+        Raises OutputNotUnderstood if there are more tokens than counted, or than the limit.
         """
         count = self.completion_tokens if self.has_count else None
         most = self._request.max_tokens

@@ -1,4 +1,4 @@
-"""The contract of an endpoint: one request, one generation, with the client's own stamps."""
+"""The contract of an endpoint: one request, one generation, with the client's time stamps."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -22,10 +22,10 @@ class Message:
 class GenerationRequest:
     """A question as it is sent: messages for a chat API, or a text to continue, byte for byte.
 
-    ``max_tokens`` None is no limit. ``offsets`` asks for the tokens, as far as the API has them.
-    ``likeliest``: number of the likeliest first tokens to report with their probabilities; 0: none.
-    Such an answer comes in one piece. ``token_times`` asks for the number of tokens in each piece.
-    ``extra_body``: further keys of the request, in the server's own form: ``ignore_eos``.
+    ``max_tokens`` None: no limit. ``offsets``: ask for the tokens, as far as the API has them.
+    ``likeliest``: number of the likeliest first tokens to report with their probabilities; if above
+    0, the answer comes in one piece. ``token_times``: ask for the number of tokens in each piece.
+    ``extra_body``: further keys of the request in the server's own form, such as ``ignore_eos``.
     """
 
     prompt: str | tuple[Message, ...]
@@ -42,15 +42,15 @@ class GenerationRequest:
 
 @dataclass(frozen=True)
 class Generation:
-    """An answer. Times are ns of the client's monotonic clock; ``arrivals``: of pieces with tokens.
+    """An answer. Times: ns of the client's monotonic clock; ``arrivals``: of pieces with tokens.
 
     ``thoughts``: text that the server sent beside the answer. ``hidden_tokens``: tokens of thoughts
-    that it counts and did not send. ``tokens_after_first``: tokens that came after the first piece;
-    None: not known. ``answers``: number of answers to the request (``n``); ``completion_tokens``
-    counts those of all, everything else is of the first.
-    ``token_ends``: for each token the length of ``text`` after it, in code points. ``likeliest``:
-    the likeliest first tokens and the natural logarithms of their probabilities; None: not asked
-    for. ``cached_tokens``: prompt tokens that the server reused from an earlier request.
+    that it counted but did not send. ``tokens_after_first``: tokens after the first piece; None:
+    not known. ``answers``: number of answers to the request (``n``); ``completion_tokens`` counts
+    all of them, everything else describes the first. ``token_ends``: for each token the length of
+    ``text`` after it, in code points. ``likeliest``: the likeliest first tokens and the natural
+    logarithms of their probabilities; None: not asked for. ``cached_tokens``: prompt tokens that
+    the server reused from an earlier request.
     """
 
     text: str
@@ -77,7 +77,7 @@ class Generation:
 
 @dataclass(frozen=True)
 class ServerIdentity:
-    """Facts that a server reports about itself; None if its API does not have them."""
+    """Facts that a server reports about itself; None if its API does not report them."""
 
     server: str | None = None
     served_names: tuple[str, ...] = ()
@@ -86,9 +86,9 @@ class ServerIdentity:
 
 
 class EndpointClient(ABC):
-    """A client of one server. Its requests may overlap; ``aclose`` ends all connections.
+    """A client of one server. Requests may overlap; ``aclose`` ends all connections.
 
-    ``prompt_cache``: False: each request asks the server not to reuse earlier ones; None: the
+    ``prompt_cache`` False: each request asks the server not to reuse earlier ones; None: the
     server's own setting.
     """
 
@@ -96,17 +96,17 @@ class EndpointClient(ABC):
 
     @abstractmethod
     async def generate(self, request: GenerationRequest, *, timeout: float) -> Generation:
-        """Ask once, without another attempt; streams where the API can.
+        """Ask once, without a retry; stream if the API can.
 
         ``timeout``: seconds for the whole answer. Raises
-        :class:`~labctl.evaluation.endpoints.errors.TryAgain` for failures that may pass (429, 5xx,
+        :class:`~labctl.evaluation.endpoints.errors.TryAgain` for temporary failures (429, 5xx,
         time-outs, lost connections), Refused (a ProgramFailed) if the server refuses this request,
-        OutputNotUnderstood, ConfigError if every request would fail: a wrong key or path.
+        OutputNotUnderstood, ConfigError if every request would fail (wrong key or path).
         """
 
     @abstractmethod
     async def tokenize(self, text: str) -> tuple[int, ...] | None:
-        """Return the ids of a text's tokens; None where the API has no tokenizer."""
+        """Return the ids of a text's tokens; None if the API has no tokenizer."""
 
     @abstractmethod
     async def identify(self) -> ServerIdentity:

@@ -1,4 +1,4 @@
-"""One server over HTTP: limits of time and size, distinct failures, a secret key."""
+"""Requests to one server over HTTP: limits of time and size, kinds of failures, a secret key."""
 
 import asyncio
 import json
@@ -23,13 +23,13 @@ from labctl.http import many_at_once, reason_of
 if TYPE_CHECKING:
     import httpx
 
-#: Time (s) for an answer that needs no model: a list of models, tokens of a text.
+#: Time-out (s) of an answer that needs no model: a list of models, tokens of a text.
 FACT_SECONDS = 60.0
 _MOST_ERROR_BYTES = 64 << 10
 _SHOWN = 500
-#: HTTP statuses of a path that this server does not have.
+#: HTTP statuses that mean that the server does not have the path.
 _ABSENT = (404, 405, 501)
-#: A shorter key, such as `x` or `EMPTY`, may be a word in answers too: see :class:`Connection`.
+#: Shorter keys, such as `x` or `EMPTY`, may be words in answers too: see :class:`Connection`.
 _DISTINCT_KEY = 8
 
 
@@ -37,7 +37,7 @@ _DISTINCT_KEY = 8
 class Exchange:
     """Times of one answer in ns of the monotonic clock, and the server's name.
 
-    ``is_stream``: it came as events, and not in one piece.
+    ``is_stream``: it came as events, not in one piece.
     """
 
     sent_ns: int
@@ -47,7 +47,7 @@ class Exchange:
 
 
 class Connection:
-    """Requests to one server, ``connections`` at once; others wait, before their time starts.
+    """Requests to one server, ``connections`` at once; others wait before their time starts.
 
     The key is sent as a bearer token, to this server alone: redirects are not followed. A server
     may repeat the key, so it is replaced in everything that is kept or shown. A short key is
@@ -88,7 +88,7 @@ class Connection:
         *,
         timeout: float,
     ) -> Exchange:
-        """Post a request; give ``take`` each event with its stamp, or a whole answer as one.
+        """Post a request; call ``take`` for each event with its stamp, or once for a whole answer.
 
         Raises TryAgain, Refused, ConfigError, OutputNotUnderstood.
         """
@@ -122,7 +122,7 @@ class Connection:
     async def fact(
         self, method: str, path: str, document: Mapping[str, JsonValue] | None = None
     ) -> tuple[bytes, str | None] | None:
-        """Return a small answer's body and the server's name; None: the server has no such path."""
+        """Return a small answer's body and the server's name; None if the server lacks the path."""
         content = None if document is None else json.dumps(document).encode()
         headers = {} if content is None else {"Content-Type": "application/json"}
         with self._lost(FACT_SECONDS):
@@ -140,14 +140,14 @@ class Connection:
     async def page(self, path: str, *, timeout: float) -> "AsyncIterator[httpx.Response]":
         """Yield the answer of a path that is not part of the API, whatever its status.
 
-        ``timeout``: seconds, with the reading of the body in the block. Raises TryAgain.
+        ``timeout``: seconds, including the reading of the body in the block. Raises TryAgain.
         """
         with self._lost(timeout):
             async with asyncio.timeout(timeout), self._client.stream("GET", path) as answer:
                 yield answer
 
     async def trouble(self, answer: "httpx.Response") -> TryAgain:
-        """Return an answer's error, in the server's words."""
+        """Return the error of an answer, with the server's words."""
         said = self._shown(_error_in(await _body(answer, _MOST_ERROR_BYTES)))
         what = f"{self.address}: {answer.request.url.path}: status {answer.status_code}"
         return _try_again(f"{what}: {said}" if said else what, answer)
@@ -157,7 +157,7 @@ class Connection:
         return None if name is None else self._without_key(name.encode()).decode()[:_SHOWN]
 
     def error_in_stream(self, error: object) -> Exception:
-        """Return the failure that an event reports; a server in trouble is asked again."""
+        """Return the failure that an event reports; a failure of the server leads to a retry."""
         code = error.get("code") if isinstance(error, dict) else None
         message = f"{self.address} ended the answer with an error: {self._shown(_message(error))}"
         if isinstance(code, int) and 400 <= code < 500 and code not in (408, 429):
@@ -165,7 +165,7 @@ class Connection:
         return TryAgain(message)
 
     async def _check(self, answer: "httpx.Response") -> None:
-        """Raise what a status means."""
+        """Raise the error that a status means."""
         status = answer.status_code
         if status == 200:
             return
@@ -201,11 +201,11 @@ class Connection:
             ) from error
 
     def _without_key(self, data: bytes) -> bytes:
-        """Remove the key from text for records: the server may repeat it."""
+        """Remove the key, which the server may repeat, from text for records."""
         return data if self._in_records is None else self._in_records.sub(b"***", data)
 
     def _shown(self, text: str) -> str:
-        """Return a server's text for a message, without the key: the server may repeat it."""
+        """Return a server's text for a message, without the key, which the server may repeat."""
         text = text if self._in_messages is None else self._in_messages.sub("***", text)
         return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 

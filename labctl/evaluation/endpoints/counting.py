@@ -4,15 +4,15 @@ from dataclasses import dataclass
 
 from labctl.evaluation.endpoints.base import EndpointClient, Generation
 
-#: Tolerances: a text may be split into other tokens than it was generated from, and a stop word and
-#: the end token have no text. The number of tokens, and the share of them, that may differ.
+#: Number of tokens and share of tokens that may differ: a tokenizer may split a text into other
+#: tokens than it was generated from, and a stop word and the end token have no text.
 _TOKENS_APART = 3
 _SHARE_APART = 0.02
 
 
 @dataclass(frozen=True)
 class CountCheck:
-    """Tokens of one answer as its server reported them, and as its tokenizer splits the text."""
+    """Numbers of tokens of one answer, by its server's report and by its tokenizer."""
 
     reported: int
     tokenized: int
@@ -25,7 +25,7 @@ class CountCheck:
 
 
 async def check_count(client: EndpointClient, generation: Generation) -> CountCheck | None:
-    """Count an answer again; None if its server reported no count or has no tokenizer."""
+    """Count an answer again; None if its server has no count or no tokenizer."""
     if generation.completion_tokens is None or generation.counted_by != "usage":
         return None
     tokens = await tokens_of(client, generation.text, generation.thoughts)

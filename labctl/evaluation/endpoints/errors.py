@@ -1,13 +1,13 @@
-"""Failures of an endpoint that may pass, and refusals that will not."""
+"""Temporary failures of an endpoint, and final refusals."""
 
 from labctl.errors import HostError, ProgramFailed
 
 
 class TryAgain(HostError):
-    """The server is busy, failing or out of reach: worth another attempt.
+    """The server is busy, failing or out of reach: retry.
 
     ``retry_after_s``: seconds to wait first, if the server named them. ``attempts``: number of
-    attempts made. ``status`` is HTTP's; 0: there was none.
+    attempts made. ``status``: of HTTP; 0: no answer.
     """
 
     status: int = 0
@@ -18,7 +18,7 @@ class TryAgain(HostError):
 class Refused(ProgramFailed):
     """The server understood a request and refused it: a retry is useless.
 
-    ``status`` is HTTP's; ``said``: the server's own words.
+    ``status``: of HTTP; ``said``: the server's own words.
     """
 
     status: int = 0

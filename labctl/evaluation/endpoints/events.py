@@ -1,7 +1,7 @@
 """Server-sent events, from a server that is not trusted.
 
 Format: WHATWG HTML, "Server-sent events". Older versions of llama-server send ``error:`` instead of
-an event with an ``error`` in it. The last event counts without the empty line after it, too.
+an event that contains ``error``. The last event counts even without the empty line after it.
 """
 
 from collections.abc import Callable
@@ -15,9 +15,9 @@ MOST_BYTES = 64 << 20
 
 
 class EventReader:
-    """Takes pieces of a stream, gives ``take`` each event's data with the stamp of its piece.
+    """Takes pieces of a stream; calls ``take`` with each event's data and the stamp of its piece.
 
-    Raises OutputNotUnderstood for a line or a stream that is too long.
+    Raises OutputNotUnderstood if a line or the stream is too long.
     """
 
     def __init__(self, take: Callable[[int, bytes], None], *, most_bytes: int = MOST_BYTES):
@@ -48,7 +48,7 @@ class EventReader:
             )
 
     def close(self) -> None:
-        """Take the last event of a stream that ended without an empty line, unless it was cut."""
+        """Take the last event of a stream without a final empty line, unless it is incomplete."""
         self._line(bytes(self._rest).removesuffix(b"\r"), self._stamp_ns)
         last = b"\n".join(self._data)
         try:

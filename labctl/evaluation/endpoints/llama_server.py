@@ -1,10 +1,10 @@
 """llama-server's own API, which reports every token.
 
 Format: ``tools/server/README.md`` of llama.cpp, and ``process_token`` in its source (the same from
-2025-08 to 2026-10). A stream has one event per token, but none for a token that ends inside a code
-point; ``tokens_predicted`` counts those, too. The beginning of a stop word is held back, and lost
-if the limit comes there. So the text received up to a token's event is the text of an answer with
-that limit.
+2025-08 to 2026-10). A stream has one event per token, except for a token that ends inside a code
+point; ``tokens_predicted`` counts such tokens too. The beginning of a stop word is held back, and
+lost if the limit is reached there. So the text received up to a token's event is the text of an
+answer with this limit.
 """
 
 from typing import ClassVar
@@ -30,7 +30,7 @@ from labctl.evaluation.endpoints.base import (
 )
 from labctl.evaluation.endpoints.connection import Connection
 
-#: Most consecutive tokens without an event: a code point has four bytes at most.
+#: Most consecutive tokens without an event, since a code point has at most four bytes.
 _MOST_SILENT = 3
 
 

@@ -29,11 +29,11 @@ from labctl.evaluation.endpoints.openai_format import (
 from labctl.evaluation.endpoints.room import room_for
 from labctl.evaluation.endpoints.tokens import ends_of_pieces, with_end_token
 
-#: OpenAI's newer name of the limit: some servers refuse the older one and name this one.
+#: OpenAI's newer name of the limit; servers that refuse the older name mention it.
 _NEWER_LIMIT = "max_completion_tokens"
-#: HTTP's status of servers that break at a key which they do not know.
+#: HTTP status of servers that fail at an unknown key.
 _FAILED_INSIDE = 500
-#: Servers that report the ids of tokens where asked for.
+#: Servers that report the ids of tokens on request.
 _TELL_IDS = ("vllm", "lmdeploy", "sglang")
 
 
@@ -46,7 +46,7 @@ class _Answer(AnswerBuilder):
         self._is_begun = False
 
     def take(self, stamp_ns: int, choice: Choice, usage: Usage | None, predicted: int) -> None:
-        """Take its part of an event."""
+        """Take this answer's part of an event."""
         part = choice.part
         if choice.logprobs:
             self.tokens += choice.logprobs.pieces
@@ -54,12 +54,13 @@ class _Answer(AnswerBuilder):
         self.ids += choice.ids
         self.listed = max(len(self.tokens), len(self.ids))
         is_over = choice.finish_reason is not None or self.finish is not None
-        # A usage at the end is a sum, not the number of tokens with an event; and it may come with
-        # an empty text.
+        # A usage at the end is the total, not the number of tokens of this event, and it may come
+        # with an empty text.
         if usage and (self.counted or not is_over):
             self.counted = usage.completion_tokens or 0
         self.counted = predicted or self.counted
-        # A chat's first event may have the role alone. Later an empty text may be held back.
+        # A chat's first event may contain only the role. A later empty text may mean held-back
+        # text.
         is_token = part.content == "" and not is_over and (part.role is None or self._is_begun)
         self.add(stamp_ns, part.text, part.thought, is_token=is_token)
         self._is_begun = True
@@ -67,10 +68,10 @@ class _Answer(AnswerBuilder):
 
 
 class OpenAiClient(EndpointClient):
-    """The part that both APIs share. ``version`` begins their paths: ``/v1``."""
+    """Common part of both APIs. ``version``: begin of their paths, ``/v1``."""
 
     path: ClassVar[str]
-    #: The value that asks for the texts of tokens.
+    #: Value that asks for the texts of tokens.
     _logprobs: ClassVar[bool | int]
 
     def __init__(self, connection: Connection, served_name: str | None, *, version: str = "/v1"):
@@ -80,16 +81,16 @@ class OpenAiClient(EndpointClient):
         self._owner: str | None = None
         self._limit_name = "max_tokens"
         self._most_likeliest: int | None = None
-        #: Kinds of reports that the server takes a request for; False: it refused one.
+        #: True for each kind of report that the server accepted, False for a refused kind.
         self._reports: dict[str, bool] = {}
-        #: Paths that may be its tokenizer, the right one first.
+        #: Paths that may be the tokenizer; the right path first.
         self._tokenizers = ["/tokenize", f"{version}/encode"]
 
     async def generate(self, request: GenerationRequest, *, timeout: float) -> Generation:
         """See :meth:`EndpointClient.generate`.
 
-        What a server refuses is left out, or asked for in the way that its refusal names, from then
-        on: reports of tokens, the name of the limit, the number of the likeliest tokens.
+        Parts that a server refuses are left out from then on, or sent as its refusal demands:
+        reports of tokens, the name of the limit, the number of the likeliest tokens.
         """
         document = await self._written(request)
         most = document.pop("max_tokens", None)
@@ -109,7 +110,7 @@ class OpenAiClient(EndpointClient):
             except (Refused, TryAgain) as error:
                 is_new = bool(reports) and not self._reports.get(kind)
                 if isinstance(error, TryAgain):
-                    # An evaluation tries again in any case, and its reports matter more.
+                    # An evaluation retries anyway, and needs its reports more.
                     if not (is_new and request.token_times and error.status == _FAILED_INSIDE):
                         raise
                     reports = {}
@@ -124,12 +125,12 @@ class OpenAiClient(EndpointClient):
         self._limit_name = name
         if likeliest < request.likeliest:
             self._most_likeliest = likeliest
-        if kind:  # another request may have found out that the server takes them
+        if kind:  # another request may know by now that the server accepts them
             self._reports[kind] = bool(reports) or self._reports.get(kind, False)
         return generation
 
     async def _written(self, request: GenerationRequest) -> dict[str, JsonValue]:
-        """Return the request as every server takes it."""
+        """Return the part of the request that every server accepts."""
         document = await self._document(request)
         document["model"] = await self._model()
         document |= {"temperature": request.temperature, "stream": not request.likeliest}
@@ -182,7 +183,7 @@ class OpenAiClient(EndpointClient):
     async def _generation(
         self, answers: Sequence[_Answer], whole: _Answer, exchange: Exchange
     ) -> Generation:
-        """Return the first of the answers, with the count of all. Raises TryAgain for a part."""
+        """Return the first answer, with the count of all. Raises TryAgain for an incomplete one."""
         for one in answers:
             one.share(whole, len(answers))
         for one in answers[1:]:
@@ -225,7 +226,7 @@ class OpenAiClient(EndpointClient):
         """Return the request keys that ask for the likeliest tokens."""
 
     async def _model(self) -> str:
-        """Return the name to ask for: the recipe's, or the only one that is served."""
+        """Return the model's name: from the recipe, or the only served one."""
         if self._served_name is None:
             names = (await self.identify()).served_names
             if len(names) != 1:
@@ -246,7 +247,7 @@ class OpenAiClient(EndpointClient):
             path = self._tokenizers[0]
             if (found := await tokens_at(self._connection, path, asked)) is not None:
                 return found
-            if path == self._tokenizers[0]:  # otherwise another request has found out
+            if path == self._tokenizers[0]:  # otherwise another request has already found the path
                 del self._tokenizers[0]
         return None
 

@@ -10,12 +10,10 @@ from labctl.evaluation.endpoints.base import EndpointClient
 from labctl.evaluation.endpoints.connection import Connection
 from labctl.evaluation.endpoints.monitor import ServerMonitor
 
-Api = Literal["openai-chat", "openai-completions", "tgi", "llama-server"]
+Api = Literal["openai-chat", "openai-completions", "llama-server"]
 #: Default number of concurrent requests.
 CONNECTIONS = 64
-_PASTED = re.compile(
-    r"(/(chat/completions|completions|completion|generate_stream|generate|models))?/*$"
-)
+_PASTED = re.compile(r"(/(chat/completions|completions|completion|models))?/*$")
 _VERSION = re.compile(r"/v[0-9]+$")
 
 
@@ -28,7 +26,7 @@ def open_client(
     connections: int = CONNECTIONS,
     silence_s: float | None = None,
 ) -> EndpointClient:
-    """Return a client of a server; nothing is asked yet. Use it in one event loop, then ``aclose``.
+    """Return a client of a server; ask nothing yet. Use it in one event loop, then ``aclose``.
 
     ``address``: ``http://host:8000``, also followed by ``/v1`` or the whole path of a request.
     ``key_env``: the environment variable that holds the key; its value never appears in a record or
@@ -43,10 +41,6 @@ def open_client(
         from labctl.evaluation.endpoints.llama_server import LlamaServerClient
 
         return LlamaServerClient(connection, served_name)
-    if api == "tgi":
-        from labctl.evaluation.endpoints.tgi import TgiClient
-
-        return TgiClient(connection)
     from labctl.evaluation.endpoints.openai import OpenAiChatClient, OpenAiCompletionsClient
 
     kind = OpenAiChatClient if api == "openai-chat" else OpenAiCompletionsClient
@@ -54,13 +48,13 @@ def open_client(
 
 
 def open_monitor(*, address: str, key_env: str | None = None) -> ServerMonitor:
-    """Return what looks at a server's health and counters; arguments as of :func:`open_client`."""
+    """Return a monitor of a server's health and counters; arguments as for :func:`open_client`."""
     root, _ = _split(address)
     return ServerMonitor(Connection(root, key=_key(key_env), connections=2))
 
 
 def _split(address: str) -> tuple[str, str]:
-    """Return the server's root, and the version of an API that follows it."""
+    """Split an address into the server's root and the API version after it."""
     try:
         parts = urlsplit(address)
         usable = parts.scheme.lower() in ("http", "https") and parts.hostname and parts.port != 0

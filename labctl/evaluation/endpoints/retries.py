@@ -1,4 +1,4 @@
-"""Attempts at one question."""
+"""Ask one question, with retries."""
 
 import random
 from dataclasses import dataclass
@@ -30,11 +30,11 @@ async def generate_with_retries(
     attempts: int = ATTEMPTS,
     most_wait_s: float = MOST_WAIT_SECONDS,
 ) -> Answered:
-    """Ask until there is an answer: again after TryAgain, at most ``attempts`` times.
+    """Ask until there is an answer: retry after TryAgain, at most ``attempts`` attempts.
 
     Waits for the server's ``Retry-After``, otherwise a random time below 1 s, 2 s, 4 s …, so that
-    many clients do not return at once; never longer than ``most_wait_s``. ``timeout`` (s) is for
-    each attempt. The last error is raised; a TryAgain has its ``attempts``.
+    many clients do not return at once; never longer than ``most_wait_s``. ``timeout`` (s): for each
+    attempt. Raises the last error; a TryAgain has the number of ``attempts``.
     """
     made = 0
 

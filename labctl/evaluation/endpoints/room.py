@@ -1,17 +1,17 @@
-"""Largest possible answer if no limit is given."""
+"""Largest possible answer without a given limit."""
 
 from labctl.errors import ConfigError
 from labctl.evaluation.endpoints.base import EndpointClient
 
-#: Tokens that a server puts around a text: its beginning, its end.
+#: Tokens that a server adds at the beginning and end of a text.
 _AROUND = 4
 
 
 async def room_for(client: EndpointClient, prompt: str) -> int:
     """Return the number of tokens that the context has left after a prompt.
 
-    Some APIs end an answer after 16 or 100 tokens if no limit is given: they get this one. Raises
-    ConfigError if the server does not report its context or has no tokenizer.
+    For APIs that otherwise end an answer after 16 or 100 tokens. Raises ConfigError if the server
+    does not report its context or has no tokenizer.
     """
     context = (await client.identify()).context
     tokens = await client.tokenize(prompt) if context else None

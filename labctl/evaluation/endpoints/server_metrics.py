@@ -1,8 +1,8 @@
 """A server's own counters, from its page ``/metrics``.
 
-Format: Prometheus text exposition format 0.0.4. Of a page only the lines of the names below are
-kept and parsed; no label and no text of it is kept. A page is read in small steps, between which
-the event loop has its turn: vLLM's has some 2,000 lines, and the stamps of a load must not wait.
+Format: Prometheus text exposition format 0.0.4. Only the lines with the names below are parsed;
+labels and texts are not kept. A page is read in small steps, between which other tasks run: vLLM's
+page has some 2,000 lines, and the time stamps of a load must not wait.
 """
 
 import asyncio
@@ -27,16 +27,16 @@ Figure = Literal[
     "latency_s",
     "latency_count",
 ]
-#: Values now; the others count from the server's start.
+#: Current values; the other figures count from the server's start.
 GAUGES: Final[tuple[Figure, ...]] = ("running", "waiting", "cache_usage")
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Figures of one moment; one that the page does not have is missing.
+    """Figures of one moment, without figures that are not on the page.
 
-    ``started``: when the process began, in s since 1970; None: the page does not say.
-    ``is_rounded``: a counter is too large for the digits that the server writes, and left out.
+    ``started``: start of the process, in s since 1970; None: not on the page. ``is_rounded``: a
+    counter is left out because it is too large for the digits that the server writes.
     """
 
     figures: Mapping[Figure, float]
@@ -45,13 +45,13 @@ class Snapshot:
 
     @property
     def is_idle(self) -> bool:
-        """True if the server says that it neither works on a request nor has one in its queue."""
+        """True if the server reports no request in progress and no request in its queue."""
         return self.figures.get("running") == 0 == self.figures.get("waiting")
 
     def is_of_same_process(self, later: "Snapshot") -> bool:
-        """Return False if a later snapshot is of another process, or of a restarted one.
+        """Return False if a later snapshot is from another or a restarted process.
 
-        Then it has another start, or a counter went back.
+        Signs: another start time, or a smaller counter.
         """
         if None not in (self.started, later.started) and self.started != later.started:
             return False
@@ -61,7 +61,7 @@ class Snapshot:
         return all(later.figures.get(one, 0) >= self.figures[one] for one in known)
 
 
-#: Names on pages. If a page has several names of one figure, the first one counts. Sources:
+#: Names on pages. If a page has several names for a figure, the first one counts. Sources:
 #:
 #: - vLLM 0.32, ``vllm/v1/metrics/loggers.py``; the last two, of 0.6 to 0.9:
 #:   ``docs/source/design/v1/metrics.md``. The prefix cache is counted in tokens.
@@ -122,13 +122,13 @@ NAMES: Mapping[str, Figure] = {
 #: standard and process collectors).
 _START = "process_start_time_seconds"
 _BEGINNINGS = tuple({name.encode()[:4] for name in (*NAMES, _START)})
-#: With more than one rank of a model, each may report the same requests.
+#: Labels of ranks: several ranks of a model may report the same requests.
 _RANKS = ("tp_rank", "pp_rank", "moe_ep_rank")
-#: llama-server writes six digits: a larger count is not exact, so it is left out.
+#: llama-server writes six digits: larger counts are not exact, so they are left out.
 _SIX_DIGITS, _SIX_DIGITS_BELOW = "llamacpp:", 1e6
-#: Larger values are not counts of anything.
+#: Larger values are not counts.
 _MOST = 1e15
-#: Limits of a page, in bytes and kept lines. One engine of vLLM has 14 of these lines.
+#: Limits of a page, in bytes and parsed lines. One engine of vLLM has 14 such lines.
 _MOST_BYTES, _MOST_LINE_BYTES, _MOST_LINES = 4 << 20, 8 << 10, 4000
 #: Lines parsed in one turn of the event loop: less than 1 ms.
 _LINES_A_TURN = 25
@@ -181,7 +181,7 @@ async def _parse(lines: list[bytes], found: _Found) -> None:
 
 
 def _add(found: _Found, name: str, labels: tuple[tuple[str, str], ...], value: float) -> None:
-    """Keep a value. The largest counts if only ranks of a model distinguish several."""
+    """Keep a value. If values differ only in the rank of a model, the largest counts."""
     if not 0 <= value <= _MOST:  # also NaN
         value = math.nan
     series = found.setdefault(name, {})

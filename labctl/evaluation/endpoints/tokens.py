@@ -1,4 +1,4 @@
-"""Tokens that servers report: their ends in a text, and the pieces of a stream that hold them."""
+"""Tokens that servers report: their ends in a text, and the stream's pieces with tokens."""
 
 import codecs
 import statistics
@@ -6,21 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-#: A first piece longer than both holds several tokens: in characters, and as a multiple of the mean
-#: length of the others.
+#: A first piece longer than both limits holds several tokens: characters, and multiple of the mean
+#: length of the other pieces.
 _LONG_PIECE, _LONGER = 24, 4
-#: Bounds of a number of tokens that differ by at most this factor are as good as the number.
+#: Lower and upper bound of a number of tokens may replace it if they differ by at most this factor.
 _NEAR = 1.02
-#: An end token takes at least this share of the usual time between two pieces.
+#: Least time of an end token, as a share of the usual time between two pieces.
 _SHARE_OF_GAP = 0.25
 
 
 @dataclass(frozen=True)
 class Event:
-    """An event of a stream that holds tokens, or that may hold one without text.
+    """An event of a stream that holds tokens, or may hold a token without text.
 
-    ``size``: characters of its text. Tokens since the beginning of the answer, 0 if not reported:
-    ``listed`` one by one, ``counted`` as a sum.
+    ``size``: characters of its text. ``listed``, ``counted``: tokens since the beginning of the
+    answer, listed one by one or as a sum; 0: not reported.
     """
 
     stamp_ns: int
@@ -34,13 +34,13 @@ def pieces_with_tokens(
 ) -> tuple[tuple[int, ...], int | None]:
     """Return the stamps of the events with tokens, and the number of tokens after the first event.
 
-    ``count``: tokens of the answer; ``hidden``: those of them that were not sent and came before.
-    ``stopped``: no limit ended the answer, so an end token without text may be the last one. The
-    number is None if it is not known, which is so unless
+    ``count``: tokens of the answer; ``hidden``: tokens before the text that were not sent.
+    ``stopped``: no limit ended the answer, so the last token may be an end token without text. The
+    number is None unless
 
     - the server reports the tokens with each event, or
-    - there are as many events as tokens, so each event is one token, or
-    - the number of events leaves hardly a choice; then it is the smallest possible number.
+    - there are as many events as tokens (then each event is one token), or
+    - the number of events leaves hardly a choice (then the smallest possible number is returned).
     """
     sure = [
         after
@@ -72,7 +72,7 @@ def _stamps(events: Sequence[Event]) -> tuple[int, ...]:
 
 
 def _begins_long(pieces: Sequence[Event]) -> bool:
-    """Return True if the first piece is too long for one token among pieces like the others."""
+    """Return True if the first piece is too long for one token, compared with the others."""
     if len(pieces) < 2:
         return False
     usual = statistics.fmean(piece.size for piece in pieces[1:])
@@ -80,7 +80,7 @@ def _begins_long(pieces: Sequence[Event]) -> bool:
 
 
 def _ends_late(pieces: Sequence[Event], done_ns: int) -> bool:
-    """Return True if the time after the last piece is enough for an end token."""
+    """Return True if the time after the last piece suffices for an end token."""
     gaps = [after.stamp_ns - before.stamp_ns for before, after in pairwise(pieces)]
     return bool(gaps) and done_ns - pieces[-1].stamp_ns > _SHARE_OF_GAP * statistics.median(gaps)
 
@@ -88,8 +88,8 @@ def _ends_late(pieces: Sequence[Event], done_ns: int) -> bool:
 def ends_of_pieces(pieces: Sequence[bytes | str], text: str) -> tuple[int, ...] | None:
     """Return for each token the length of ``text`` after it, in code points.
 
-    A token that ends inside a code point has the length before it, as in a stream that is cut
-    there. Tokens after the end of the text (a stop word, an end token) have the whole length. None
+    For a token that ends inside a code point, the length before this code point, as in a stream
+    that ends there. For tokens after the text (a stop word, an end token), the whole length. None
     if the tokens do not add up to the text: a tokenizer changed their text, or a server left some
     out.
     """
@@ -106,9 +106,9 @@ def ends_of_pieces(pieces: Sequence[bytes | str], text: str) -> tuple[int, ...] 
 def with_end_token(
     ends: tuple[int, ...] | None, *, count: int | None, length: int, stopped: bool
 ) -> tuple[int, ...] | None:
-    """Add the end token: it counts but has no text, and some servers do not report it.
+    """Add the end token, which counts but has no text; some servers do not report it.
 
-    None if the ends are not those of ``count`` tokens.
+    None if the ends do not belong to ``count`` tokens.
     """
     if ends is None or count is None or len(ends) == count:
         return ends

@@ -1,6 +1,6 @@
 """Graders: find the answer in a text and compare it with the right answer.
 
-This package needs neither pydantic nor numpy: each worker process imports it anew.
+Imports neither pydantic nor numpy, since each worker process imports it anew.
 """
 
 from importlib import import_module
@@ -18,17 +18,17 @@ GRADERS = {
     "math-verify": "math_verify.MathVerify",
     "choice": "choice.Choice",
 }
-#: The grader for answers under a budget: it accepts only a complete answer.
+#: The grader for answers under a budget, which accepts only a complete answer.
 DEFAULT_GRADER = "boxed"
 
 
 def grader_class(name: str) -> type[Grader]:
-    """Return a grader's class; it has the grader's version.
+    """Return a grader's class, which has the grader's version.
 
     Raises ConfigError for an unknown name, or if the grader's library is missing.
     """
     if name not in GRADERS:
-        from labctl.checked import did_you_mean
+        from labctl.suggestions import did_you_mean
 
         raise ConfigError(
             f"there is no grader {name!r}{did_you_mean(name, GRADERS)}",
@@ -40,5 +40,5 @@ def grader_class(name: str) -> type[Grader]:
 
 
 def make_grader(name: str) -> Grader:
-    """Return a grader; this imports its library. Raises ConfigError as :func:`grader_class`."""
+    """Return a grader, and import its library. Raises ConfigError as :func:`grader_class` does."""
     return grader_class(name)()

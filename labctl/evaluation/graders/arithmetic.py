@@ -1,6 +1,6 @@
-r"""Arithmetic of numbers, exactly: ``+ - * / ^``, brackets, ``\frac``, roots of squares.
+r"""Exact arithmetic of numbers: ``+ - * / ^``, brackets, ``\frac``, roots of squares.
 
-Everything else, and everything too large, has no value: the text is hostile input.
+Everything else, and everything too large, has no value, since the text is hostile input.
 """
 
 import math
@@ -91,7 +91,7 @@ class _Expression:
         return value
 
     def _implied(self) -> str | None:
-        """Return the multiplication sign that is left out before a bracket or a root."""
+        """Return the multiplication sign omitted before a bracket or a root."""
         if self._at == len(self._tokens):
             return None
         token = self._tokens[self._at]

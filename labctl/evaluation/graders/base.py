@@ -25,4 +25,4 @@ class Grader(ABC):
 
     @abstractmethod
     def grade(self, text: str, answer: str, *, complete: bool) -> Grade:
-        """Judge a text; ``complete`` is False where a budget cut it."""
+        """Judge a text; ``complete`` is False if a budget cut it."""

@@ -1,4 +1,4 @@
-"""The grader ``boxed``: the last complete box, or wrong."""
+"""The grader ``boxed``: the answer in the last complete box; otherwise wrong."""
 
 from labctl.evaluation.graders.base import Grade, Grader
 from labctl.evaluation.graders.boxes import find_boxes, without_thoughts
@@ -6,9 +6,9 @@ from labctl.evaluation.graders.values import same_answer
 
 
 class Boxed(Grader):
-    """Takes an answer only from a complete box: an answer that a budget cut is not an answer.
+    """Takes an answer only from a complete box: a cut answer does not count.
 
-    A box in a thought is no answer. Boxes in one list, "A and B", are one answer.
+    A box in a thought is not an answer. Boxes in one list, "A and B", are one answer.
     """
 
     name = "boxed"

@@ -3,9 +3,9 @@ r"""Places of an answer: outside of thoughts; in a box, ``\boxed{...}`` or ``\fb
 import re
 from dataclasses import dataclass
 
-# A box, also with its backslash doubled as inside JSON; an escaped character; a brace.
+# A box, also with a doubled backslash (as in JSON); an escaped character; a brace.
 _TOKENS = re.compile(r"(?:\\|(?<=\\))(?:boxed|fbox)\s*\{|\\.|[{}]", re.DOTALL)
-# Nothing but spaces, dots and the like: the box of a prompt, "put it into \\boxed{}".
+# Only spaces, dots and the like: the box of a prompt, "put it into \\boxed{}".
 _EMPTY = re.compile(
     r"(?:[\s~{}$.?_\u2026\u00a0]|\\(?:[,;:! $]|(?:q?quad|[lc]?dots|text|mathrm)(?![A-Za-z])))*+"
 )
@@ -27,10 +27,10 @@ _THOUGHT = re.compile(
 
 @dataclass(frozen=True)
 class Boxes:
-    """The boxes of a text. ``last`` is the content of the last complete one; None: there is none.
+    """The boxes of a text. ``last``: content of the last complete box, or None.
 
-    An empty box is the last one only where all are empty. ``listed`` is ``last`` behind the boxes
-    that stand before it in one list, "A and B". ``complete`` and ``unclosed`` are numbers of boxes.
+    An empty box is the last one only if all boxes are empty. ``listed``: ``last`` with the boxes
+    before it in the same list, "A and B". ``complete``, ``unclosed``: numbers of boxes.
     """
 
     last: str | None
@@ -46,9 +46,9 @@ class Boxes:
 
 
 def without_thoughts(text: str) -> str:
-    """Return the text outside of thoughts. A thought without end lasts to the text's end.
+    """Return the text outside of thoughts. A thought without an end lasts to the text's end.
 
-    An end without a beginning ends a thought that began before the text: in the prompt.
+    An end without a beginning ends a thought that began before the text, in the prompt.
     """
     outside: list[str] = []
     at, thinking = 0, False
@@ -70,7 +70,7 @@ def find_boxes(text: str) -> Boxes:
     """Find the boxes, in linear time. Of nested boxes the inner one is the last."""
     # Where a box and its content begin; None: other braces.
     open_braces: list[tuple[int, int] | None] = []
-    full: list[tuple[int, int, int]] = []  # the same, and where the content ends
+    full: list[tuple[int, int, int]] = []  # start of the box, start and end of the content
     empty = False
     complete = 0
     for token in _TOKENS.finditer(text):
@@ -101,5 +101,5 @@ def _listed(text: str, boxes: list[tuple[int, int, int]]) -> str:
 def _content(text: str, box: tuple[int, int, int]) -> str:
     start, begin, end = box
     content = text[begin:end].strip()
-    # Behind a doubled backslash all are doubled.
+    # If the box has a doubled backslash, all backslashes are doubled.
     return content if text[start] == "\\" else content.replace("\\\\", "\\")

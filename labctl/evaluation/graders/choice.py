@@ -6,12 +6,12 @@ from labctl.evaluation.graders.base import Grade, Grader
 from labctl.evaluation.graders.boxes import find_boxes, without_thoughts
 from labctl.evaluation.graders.plain import bare
 
-#: Marks around a letter: of Markdown, LaTeX, JSON, quotation.
+#: Marks around a letter: Markdown, LaTeX, JSON, quotation marks.
 _MARKS = re.compile(
     r"[*_`\"$<>{}\u2018\u201c\u201d\u300c-\u300f\u300a\u300b\u3010\u3011]|(?<![A-Za-z])'(?=[A-Za-z]')|(?<=[^A-Za-z][A-Za-z])'(?![A-Za-z])"
 )
-# A letter alone: not the pronoun of "I think" or the article of "A town", and no part of "X-rays",
-# "U.S.", "C#", "f(x)" or "A^2".
+# A letter alone: not the pronoun of "I think" or the article of "A town", and not a part of
+# "X-rays", "U.S.", "C#", "f(x)" or "A^2".
 _ARTICLE = r"(?! (?!because|since|and|or|as|is|are|but|for|due|which|nor|y|o|und|oder)[a-z])"
 _ALONE = r"(?![A-Za-z\d]|-[a-z]|\.[A-Z]\.[^A-Z]|['^#\\]|\((?![A-J]?[\u4e00-\u9fff])| ?[=+^])"
 _LETTER = rf"(?:[B-HJ-Z]|A{_ARTICLE}|I{_ARTICLE}){_ALONE}"
@@ -46,7 +46,7 @@ _HEDGE = (
     r"(?i:(?:definitely|clearly|therefore|thus|indeed|simply|probably|likely|most|both|either|the"
     r"|letter|correct|right|la|option|choice|answer|opci[oó]n|\(?i think\)?)[ :,]{1,3}){0,6}"
 )
-# Nothing but the end of the clause behind a letter.
+# Only the end of the clause after a letter.
 _END = r"[)\] ]{0,3}(?:,(?! ?(?:and |or )?[A-J]\b)|[.;!\u3002]|$|\n)"
 # Before a correction: "No, B."
 _NO = r"(?<![A-Za-z])(?i:no|wait|actually|sorry|correction)"
@@ -81,7 +81,7 @@ _VERDICT = re.compile(
     r"(?![a-z])| is the only | is(?=\.(?: |\n|$))"
     r"|(?:是|为|才是|就是)?(?:正确|对的|对(?![A-Za-z])|答案|符合题意|符合要求)|才是(?=[\u3002.,]|$))"
 )
-# "option B": of less weight, since a text also names options that it does not choose.
+# "option B": weaker, since a text also names options that it does not choose.
 _NAMED = re.compile(
     rf"(?<!not )(?<!n't )(?<!never )(?:{_NOUN}"
     r"|(?i:choose|select|pick|go (?:with|for)|it(?: is|'s| would be| will be))) ?(?:the )?"
@@ -116,17 +116,17 @@ _BOXED = re.compile(
     r"(?! ?(?:(?:is|are|was) (?:wrong|incorrect|false|not)\b|是?[不错]))"
     rf"|(?P<small>{_SMALL}))"
 )
-#: Several letters are no letter.
+#: Several letters count as no letter.
 _SEVERAL = ""
 
 
 class Choice(Grader):
     """Takes the letter in the last box, or else at the usual places outside of thoughts.
 
-    Without a letter in the box: after the last "answer is" or the like, unless the next words take
-    it back ("wait, that is wrong"). Without a box also: after the last "option", "choice" or "so";
-    at the beginning of the text (``B.``, ``(B) Paris``); alone on the last such line; in the last
-    brackets; at the end of a sentence. Several letters ("A or C") are no letter.
+    If the box has no letter: after the last "answer is" or the like, unless the next words take it
+    back ("wait, that is wrong"). If there is no box, also: after the last "option", "choice" or
+    "so"; at the beginning of the text (``B.``, ``(B) Paris``); alone on the last such line; in the
+    last brackets; at the end of a sentence. Several letters ("A or C") count as no letter.
     """
 
     name = "choice"
@@ -149,7 +149,7 @@ def _unmarked(text: str) -> str:
 
 
 def _letter(match: re.Match[str]) -> str:
-    """Return the letter that a match states, in upper case; of several none."""
+    """Return the letter that a match states, in upper case; None if there are several."""
     groups = match.groupdict()
     if groups.get("second") or groups.get("first"):
         return _SEVERAL

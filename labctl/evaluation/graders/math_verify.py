@@ -1,8 +1,8 @@
-r"""The grader ``math-verify``: the library of that name, which knows equal expressions and sets.
+r"""The grader ``math-verify``: the library of this name, which compares expressions and sets.
 
-It reads two boxes as a set of two answers, so it gets only the last box. Without a box it gets the
-whole text, and takes what looks most like an answer. Its own time limits use signals and are
-switched off: the pool has its own.
+The library reads two boxes as a set of two answers, so it gets only the last box. Without a box it
+gets the whole text, and takes the part that looks most like an answer. Its time limits use signals
+and are switched off, since the pool has its own.
 """
 
 from functools import lru_cache
@@ -27,7 +27,7 @@ def _installed() -> str:
 
 
 class MathVerify(Grader):
-    """Compares what the library reads in the last box, or in the text's end."""
+    """Compares the answer that the library reads in the last box, or in the text's end."""
 
     name = "math-verify"
     version = f"2 (math-verify {_installed()})"

@@ -1,4 +1,4 @@
-"""English number words in a text, as the library word2number reads them.
+"""Read English number words in a text like the library word2number.
 
 Qwen2.5-Math's evaluation passes every answer through it. Words that are not numbers are ignored, so
 "18 eggs for two" is 2.
@@ -23,7 +23,7 @@ _VALUES = {
 _BELOW_20 = _SMALL.replace(" ", "|")
 _BELOW_100 = rf"(?:(?:{_TENS.replace(' ', '|')})(?:[- ](?:{_BELOW_20}))?|{_BELOW_20})"
 _BELOW_1000 = rf"(?:(?:{_BELOW_20})[ ]hundred(?:(?: and)? {_BELOW_100})?|{_BELOW_100})"
-#: Words that are a number for certain. In "three quarters" they are not all of it.
+#: Words that certainly are a number, though maybe only a part of it: "three quarters".
 NUMBER_WORDS = re.compile(
     rf"(?<![\w-])(?:{_BELOW_1000} (?:{'|'.join(_SCALES)})(?: and)? ){{0,3}}{_BELOW_1000}"
     rf"(?: (?:{'|'.join(_SCALES)}))?(?![\w-]| quarter)",
@@ -32,7 +32,7 @@ NUMBER_WORDS = re.compile(
 
 
 def number_in_words(text: str) -> str:
-    """Return the number in words in a text as digits; the text itself if there is none."""
+    """Return a number in words as digits; the text itself if it has no number words."""
     spoken = text.replace("-", " ").lower()
     if spoken.isdecimal():
         return str(int(spoken)) if len(spoken) <= 4300 else text
@@ -77,7 +77,7 @@ def _whole(words: Sequence[str]) -> int | None:
 
 
 def _below_thousand(words: Sequence[str]) -> int:
-    """Return the value of up to four words; of more only the first one counts."""
+    """Return the value of up to four words; of more words only the first one counts."""
     values = [_VALUES[word] for word in words]
     match values:
         case [hundreds, hundred, tens, ones]:

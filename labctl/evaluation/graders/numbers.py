@@ -1,10 +1,10 @@
-r"""Numbers as people and models write them, exactly.
+r"""Read numbers exactly, as people and models write them.
 
 Accepted are groups of thousands (``1,234``, ``1'234``, ``1.234.567``, ``1 234``), decimals (also
 ``.5`` and ``0.\overline{3}``), ``1.5e3``, fractions, ``2 1/2``, ``2 and a half``, and multipliers:
-``3 thousand``, ``18 dozen``, ``72k``, ``3万``. A single comma or point before other than three
-digits is never a separator of thousands, and a comma is never a decimal point: ``10,00`` has no
-value. Signs, powers and the like are arithmetic.
+``3 thousand``, ``18 dozen``, ``72k``, ``3万``. A single comma or point separates thousands only
+before exactly three digits, and a comma is never a decimal point: ``10,00`` has no value. Signs,
+powers and the like are arithmetic.
 """
 
 import re
@@ -20,12 +20,12 @@ _GROUPED = re.compile(
     r"|\d{1,2}(?:,\d\d)+,\d{3}(?:\.\d*)?|\d{1,3}(?:\.\d{3}){2,}"
 )
 _SEPARATED = re.compile(r"[, ']|\..*\.")
-#: Digits with what may separate them.
+#: Digits with possible separators.
 _DIGITS = (
     r"(?:[1-9]\d{0,2}(?:[ ]\d{3}){1,6}+(?:\.\d++)?(?![\d,'/^-]|[ ]\d|\.\d)"
     r"|\d++(?:[.,']\d++)*+|(?<![.\d])\.\d++)"
 )
-#: What a word after a number multiplies it by.
+#: Factor that a word after a number means.
 _WORDS: dict[str, int | Fraction] = {
     "hundreds?": 100,
     "thousands?|tausend|тысяч[аи]?|тыс": 1000,
@@ -47,12 +47,12 @@ _WORDS: dict[str, int | Fraction] = {
 }
 _FACTORS = {"k": 1000, "m": 10**6, "b": 10**9}
 _HAN_FACTORS = {"十": 10, "百": 100, "千": 1000, "万": 10**4, "萬": 10**4, "亿": 10**8, "億": 10**8}
-# Not 千米, 百分点: there they are the beginning of a unit.
+# Not 千米, 百分点: these begin with such a sign, but are units.
 _HAN = r"(?:[十万萬亿億]|百(?![分帕])|千(?![米克瓦卡焦帕赫伏安欧吨字比位伙瓩升兆]))"
 _WORD = rf"(?i:{'|'.join(_WORDS)})(?![^\W\d_])"
 _SCALE = rf"(?:[ ]?-?{_WORD}|[kK](?![^\W_])|M(?![^\W_]))"
 _PARTS = {"half": Fraction(1, 2), "third": Fraction(1, 3), "quarter": Fraction(1, 4)}
-#: A number without its sign, and multipliers; also as a part of another pattern.
+#: A number without sign, and multipliers; also used in other patterns.
 NUMERAL = re.compile(
     rf"""
     (?: (?P<han> {_DIGITS} [ ]? {_HAN}++ (?: \d++ {_HAN}++ )*+ \d*+ )
@@ -81,7 +81,7 @@ NUMERAL = re.compile(
 
 @dataclass(frozen=True)
 class Number:
-    """A number as written. ``value`` is None if it is too large, or unclear: 10,00."""
+    """A number as written. ``value`` is None if it is too large or unclear (10,00)."""
 
     written: str
     value: Fraction | None
@@ -89,9 +89,9 @@ class Number:
 
 
 def with_plain_numbers(bare_text: str) -> str:
-    r"""Return a text with digits alone in its numbers: ``3 thousand eggs`` is ``3000 eggs``.
+    r"""Return a text with numbers in digits: ``3 thousand eggs`` becomes ``3000 eggs``.
 
-    A fraction is in braces: ``{1/2}``. A number without a value is ``?``. The text is one of
+    A fraction becomes ``{1/2}``, a number without a value ``?``. The text comes from
     :func:`~labctl.evaluation.graders.plain.bare`.
     """
     return NUMERAL.sub(_written_plainly, bare_text)
@@ -162,7 +162,7 @@ def _han_value(written: str) -> Fraction:
 
 
 def _clear(written: str) -> Fraction:
-    """Return the value of digits. Raises ValueError where it is unclear, as in 0,123."""
+    """Return the value of digits. Raises ValueError if it is unclear, as in 0,123."""
     if re.match(r"0+[,']", written):
         raise ValueError("no number")
     return decimal(written)
@@ -192,7 +192,7 @@ def power(base: Fraction, exponent: int) -> Fraction:
 def same_value(one: Number, other: Number) -> bool:
     """Return True if the numbers are equal, exactly.
 
-    If only one has a percent sign, the sign may mean hundredths or be a unit: 50 % equals 50, and
+    If only one number has a percent sign, it may mean hundredths or be a unit: 50 % equals 50 and
     0.5.
     """
     if one.value is None or other.value is None:

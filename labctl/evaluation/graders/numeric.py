@@ -9,7 +9,7 @@ from labctl.evaluation.graders.boxes import without_thoughts
 from labctl.evaluation.graders.numbers import NUMERAL, Number, same_value, with_plain_numbers
 from labctl.evaluation.graders.plain import bare
 
-# A numeral of its own: no index, exponent of a unit, or part of a word.
+# A separate number: not an index, the exponent of a unit, or a part of a word.
 _NUMERAL = re.sub(r"\(\?P<\w+>", "(?:", NUMERAL.pattern)
 _NUMBER = re.compile(
     rf"""
@@ -27,7 +27,7 @@ _NUMBER = re.compile(
 
 
 class Numeric(Grader):
-    """Takes the last number of the text, whatever its unit, also from an answer that was cut.
+    """Takes the last number of the text with any unit, also from a cut answer.
 
     Numbers in a thought do not count.
     """
@@ -46,7 +46,7 @@ class Numeric(Grader):
 
 
 def last_number(bare_text: str) -> Number | None:
-    """Return the last number in a text of :func:`~labctl.evaluation.graders.plain.bare`."""
+    """Return the last number in a text from :func:`~labctl.evaluation.graders.plain.bare`."""
     last = None
     for last in _NUMBER.finditer(bare_text):  # noqa: B007
         pass

@@ -1,6 +1,6 @@
 r"""One spelling for texts with many spellings: digits, minus signs, spaces, LaTeX's formatting.
 
-The grader ``qwen`` needs :func:`plain` as it is; the other graders read :func:`bare` texts.
+The grader ``qwen`` reads :func:`plain` texts; the other graders read :func:`bare` texts.
 """
 
 import re
@@ -38,12 +38,12 @@ _REPLACED = (
     (re.compile(r"\\([$%#&€£])"), r"\1"),
 )
 
-#: Colours and the like, with what they take; the coloured text stays.
+#: Colours and the like with their arguments; the coloured text stays.
 _COLOUR = re.compile(
     r"\\(?:color|textcolor|colorbox|fcolorbox|pagecolor|[hv]space)(?![A-Za-z])\s*+\*?"
     r"(?:\[[^\[\]{}]*\]\s*+)?\{[^{}]*\}"
 )
-#: Fonts and sizes. Before an argument that has braces itself, :func:`plain` leaves their names.
+#: Fonts and sizes. Before an argument that contains braces, :func:`plain` keeps their names.
 _FONT = re.compile(
     r"\\(?:text|math)?(?:bf|it|rm|sf|tt|sl|sc|up|md|normal|cal|bb|frak|scr)(?:series|shape|family)?"
     r"(?![A-Za-z])|\\(?:text|mbox|hbox|emph|underline|operatorname|boldsymbol|bm|ensuremath|em"
@@ -65,7 +65,7 @@ _CROSS = re.compile(r"(?<=[\d)}]) [xX] (?=[\d({\\.$])|(?<=\d)[xX](?=\d)")
 
 
 def bare(text: str) -> str:
-    r"""Return :func:`plain` without colours, fonts and sizes; superscripts are powers: ``2^{3}``.
+    r"""Return :func:`plain` without colours, fonts and sizes; superscripts become ``^{3}``.
 
     Spaces are single. Runs in linear time.
     """

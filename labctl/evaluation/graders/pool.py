@@ -1,9 +1,9 @@
-"""Worker processes that grade under limits of time and memory, since texts are hostile input.
+"""Worker processes that grade within limits of time and memory, since texts are hostile input.
 
-A worker that passes a limit is ended and replaced; its text counts as wrong, with a note
-(``time-limit``, ``memory-limit``), and no other text is touched. If a worker dies for another
-reason, its text is tried once more, and then gets the note ``crash``. The time limit is CPU time,
-so a busy host changes no grade.
+A worker that exceeds a limit is ended and replaced; its text counts as wrong, with a note
+(``time-limit``, ``memory-limit``), without effect on other texts. If a worker dies for another
+reason, its text is retried once, and then gets the note ``crash``. The time limit is CPU time, so a
+busy host does not change a grade.
 """
 
 import json
@@ -32,7 +32,7 @@ from labctl.process import start, stop
 
 #: Seconds that a worker may need to start, on a busy host.
 START_TIMEOUT_S = 120.0
-#: Items in flight for each worker: enough that no worker waits, few enough to save memory.
+#: Items in flight per worker: enough to keep all workers busy, few enough to save memory.
 AHEAD = 32
 _READ_BYTES = 65_536
 #: Interval in seconds at which a waiting worker checks for the end of the pool.
@@ -44,7 +44,7 @@ CRASH = "crash"
 class Limits:
     """Limits of one grade: CPU seconds, bytes of memory, and total seconds.
 
-    The total is for texts that wait for something; no grade should reach it.
+    The total is for a grader that waits without CPU time; normally no grade reaches it.
     """
 
     cpu_s: int = 5
@@ -54,7 +54,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class GradingItem:
-    """One text for some graders. ``complete`` is False where a budget cut it."""
+    """One text for some graders. ``complete`` is False if a budget cut it."""
 
     text: str
     answer: str
@@ -63,7 +63,7 @@ class GradingItem:
 
 
 class GraderPool:
-    """A pool of worker processes; each starts when there is work for it. For a ``with`` block.
+    """A pool of worker processes, each started on demand. For a ``with`` block.
 
     May be used from several threads.
     """
@@ -89,7 +89,7 @@ class GraderPool:
         self.close()
 
     def submit(self, item: GradingItem) -> "Future[tuple[Grade, ...]]":
-        """Begin to grade; the future gets one grade per grader. It raises HostError."""
+        """Start to grade; the future gets one grade per grader, or raises HostError."""
         task = _Task(item)
         if not item.graders:
             task.future.set_result(())
@@ -158,7 +158,7 @@ class _WorkerThread(threading.Thread):
         self._ending = threading.Event()
 
     def end(self) -> None:
-        """End the thread; a grade in progress is given up."""
+        """End the thread; abandon a grade in progress."""
         self._ending.set()
 
     def run(self) -> None:
@@ -168,7 +168,7 @@ class _WorkerThread(threading.Thread):
                 if task.future.set_running_or_notify_cancel():
                     try:
                         task.future.set_result(tuple(self._grades(task.item)))
-                    except Exception as error:  # any error belongs to the caller
+                    except Exception as error:  # the caller gets every error
                         task.future.set_exception(error)
                 self._waiting.release()
         finally:
@@ -264,7 +264,7 @@ class _Worker:
         return _Died("memory-limit" if status == MEMORY_STATUS else CRASH)
 
     def close(self) -> None:
-        """End the process, if it still runs, and release its resources."""
+        """End the process if it still runs, and release its resources."""
         stop(self._process, grace=0.5)
         with suppress(BrokenPipeError):
             self._stdin.close()

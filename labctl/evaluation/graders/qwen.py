@@ -1,11 +1,11 @@
 r"""The grader ``qwen``: the answer and the verdict of Qwen2.5-Math's evaluation.
 
 The comparison follows ``math_equal`` in its ``evaluation/grader.py`` (commit 29a82a8): equal texts,
-numbers equal within 0.01 %, also as hundredths or a hundredfold, lists and matrices member by
-member, equations. It differs where ``math_equal`` uses sympy: here only arithmetic of numbers is
-evaluated, exactly and within bounds; ``x+x`` is not ``2x`` (math-verify is for that). sympy stops
-at text that it does not understand and takes the beginning, as in ``18}``; here such an answer is
-wrong.
+numbers equal within 0.01 % (also as hundredths or a hundredfold), lists and matrices member by
+member, equations. Difference: where ``math_equal`` uses sympy, only arithmetic of numbers is
+evaluated here, exactly and within bounds; ``x+x`` is not ``2x`` (use math-verify for that). sympy
+takes only the beginning of a text that it does not understand, as in ``18}``; here such an answer
+is wrong.
 """
 
 import math
@@ -113,7 +113,7 @@ def _close(one: float, other: float) -> bool:
 
 
 def _same_arithmetic(found: str, right: str) -> bool:
-    if not found.isascii():  # for example a degree sign: not arithmetic
+    if not found.isascii():  # not arithmetic, for example a degree sign
         return False
     one, other = (evaluate(plain(text), mixed=False) for text in (found, right))
     if one is None or other is None:
@@ -130,7 +130,7 @@ def _difference(equation: str) -> str:
 
 
 def _same_without_brackets(found: str, right: str) -> bool:
-    """Compare without brackets, unless one is a closed interval and the other an open one."""
+    """Compare without brackets, unless one side is a closed and the other an open interval."""
     if (_is_in(found, "[]") and not _is_in(right, "()")) or (
         _is_in(found, "()") and not _is_in(right, "[]")
     ):

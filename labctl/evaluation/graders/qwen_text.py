@@ -1,8 +1,8 @@
-r"""Text handling of Qwen2.5-Math's evaluation: finding an answer, and stripping it.
+r"""Text handling of Qwen2.5-Math's evaluation: find an answer, and strip it.
 
-The behaviour is that of ``evaluation/parser.py`` in https://github.com/QwenLM/Qwen2.5-Math (commit
-005449c, ``extract_answer`` and ``strip_string`` for GSM8K), with its peculiarities: other graders
-judge better; this one gives figures that can be compared with published ones.
+Behaves like ``evaluation/parser.py`` in https://github.com/QwenLM/Qwen2.5-Math (commit 005449c,
+``extract_answer`` and ``strip_string`` for GSM8K), with its peculiarities. Other graders judge
+better, but figures of this grader can be compared with published ones.
 """
 
 import re
@@ -12,8 +12,8 @@ from labctl.evaluation.graders.number_words import number_in_words
 
 _LAST_NUMBER = re.compile(r"-?\d*\.?\d+")
 
-# Words that the evaluation removes as units, and their plurals in s. A dot in them is any
-# character: the words are patterns there.
+# Words that the evaluation removes as units, and their plurals in s. A dot is any character, since
+# the evaluation uses the words as patterns.
 _UNITS = (
     # length, area, volume, mass
     r"m sqaure| m east|sq m|ft|mile|feet|inches|inch|yard|km|m|cm|mm|dm|mtr|metre|meter|sq|sq . m"
@@ -84,7 +84,7 @@ def find_answer(text: str) -> str | None:
 
 
 def _box(rest: str) -> str:
-    """Return the content of the box that begins here, to the end if it is not closed."""
+    """Return the content of the box that begins here, up to the text's end if it is not closed."""
     if not rest.startswith("{"):
         return rest.split("$", 1)[0].strip()
     depth = 0

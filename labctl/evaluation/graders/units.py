@@ -1,7 +1,7 @@
 """Units after a number, and names before it.
 
-Nouns cannot be listed. What can be listed are the words and signs that make more of a number than
-a quantity: bounds, denials, alternatives, comparisons, verbs.
+Nouns cannot be listed. The lists contain words and signs that turn a quantity into something else:
+bounds, denials, alternatives, comparisons, verbs.
 """
 
 import re
@@ -36,28 +36,28 @@ _DENYING_STEMS = re.compile(
     r"|disprov|refut|mistaken|erron|contradict|extraneous|inaccura|inexact|unsure|uncertain|ambigu"
     r"|inconsist|insuffic|inadmiss|unaccept|unsuit|unsolv|assum|suppos|provided)"
 )
-#: Some of them that may stand before a number: "she will have 18".
+#: Those of these words that may stand before a number: "she will have 18".
 _SENTENCE = frozenset("i we you he she it they is are was were has have had can will would".split())  # noqa: SIM905
-#: Some of them that a name does not have either: "nearly: 18", "x squared = 18".
+#: Those of these words that are not in a name either: "nearly: 18", "x squared = 18".
 _NO_NAME = frozenset("least nearly almost hardly barely twice squared cubed".split())  # noqa: SIM905
-#: Words that need another word behind them.
+#: Words that need another word after them.
 _DANGLING = frozenset(
     """per of for a an the at on by with square cubic sq cu pro par por de""".split()  # noqa: SIM905
 )
-#: Words that a unit does not begin with, though they may end it: "18 before", but "18 days before".
+#: Words that cannot begin a unit, but may end it: not "18 before", but "18 days before".
 _NO_BEGIN = frozenset(
     """out before after into onto during around against error mistake guess typo nope""".split()  # noqa: SIM905
 )
 #: Usual symbols of one letter.
 _SYMBOLS = frozenset("mgslLhJWVANCFKTdtΩμ℃℉¢")
-#: The words of two letters; other two letters are a product: 3xy.
+#: Units of two letters; other two letters are a product: 3xy.
 _PAIRS = frozenset(
     """am pm AM PM of in an at on by km cm mm nm dm um pm μm kg mg ug μg dg cg ml mL dl dL cl cL
     kl kL hl ha ft yd mi oz lb pt qt hr hs mo wk yr ms ns us μs ps Hz Pa kN mN kJ MJ kV mV kW
     mW MW GW eV mA μA kΩ MΩ Wh Ah GB MB KB kB TB Gb Mb kb cc sq cu AU ly dB cd lm lx Bq Gy Sv
     rs Rs RM kr ct Nm Ns Hg mi pc pp fl tb el de al St""".split()  # noqa: SIM905
 )
-#: Symbols of three letters that stand directly behind a number, as words of four letters do.
+#: Symbols of three letters that may directly follow a number, like words of four letters.
 _TRIPLES = frozenset(
     """min sec hrs lbs gal mol kWh Wh mAh mph kph kmh rpm kPa MPa GPa kHz MHz GHz bps fps psi atm
     bar cal ppm ppb cup usd eur gbp cny rmb sqm sqf kcal yrs""".split()  # noqa: SIM905
@@ -80,7 +80,7 @@ _UNIT = re.compile(rf" ?/? ?{_TERM}(?:[ */.-]{{1,4}}{_TERM})*[.!]?")
 _WORDS = re.compile(rf"{_LETTERS}+")
 # student(s)
 _PLURAL = re.compile(r"(?<=[a-z])\(e?s\)")
-#: Words behind "and" that leave the number open: "18 eggs and some".
+#: Words after "and" that leave the number open: "18 eggs and some".
 _OPEN_END = frozenset("a some several few counting change growing rising".split())  # noqa: SIM905
 _MOST_WORDS = 8
 _GREEK = "\u0370", "\u03ff"
@@ -97,7 +97,7 @@ _NAME = re.compile(rf"[({{]?{_LETTERS}(?:{_LETTERS}|[ ()'{{}}.+*/-])*")
 
 
 def is_unit(text: str) -> bool:
-    """Return True if the text behind a number is a unit: a noun, or a usual symbol."""
+    """Return True if the text after a number is a unit: a noun, or a usual symbol."""
     first = text[:1]
     text = _CLOCK.sub("", _PLURAL.sub("", text.replace("{", "").replace("}", "")))
     text = _DIGIT_EXPONENT.sub(r"\1", _EXPONENT.sub("", text))
@@ -150,7 +150,7 @@ def _is_syllable(letter: str) -> bool:
 
 
 def is_clause(text: str) -> bool:
-    """Return True if a text before a number is a subject with a verb, and bounds nothing."""
+    """Return True if a text before a number is a subject with a verb, without a bound."""
     words = [word.lower() for word in _WORDS.findall(text)]
     return words[-1] not in _DANGLING | _NO_BEGIN | {"within", "past"} and not any(
         _denies(word) or word in _NO_NAME or (word in _NO_UNIT and word not in _SENTENCE)
@@ -159,7 +159,7 @@ def is_clause(text: str) -> bool:
 
 
 def is_name(text: str) -> bool:
-    """Return True if a text names what the value is of: ``x``, ``f(3)``, ``Total cost``."""
+    """Return True if a text names a quantity: ``x``, ``f(3)``, ``Total cost``."""
     text = _INDEX.sub("", _NAME_COMMAND.sub(" a", text)).strip()
     if not _NAME.fullmatch(text) or _HAN.search(text):
         return False

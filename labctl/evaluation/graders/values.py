@@ -1,7 +1,7 @@
 r"""Comparison of the found answer with the right one.
 
-A value is a whole answer: a number or arithmetic, and at most a unit behind it, a currency or a
-name before it. Whatever else stands there leaves it without a value: "18 or more", "not 18".
+A value is a whole answer: a number or arithmetic, with at most a unit after it, and a currency or a
+name before it. Any other text leaves the answer without a value: "18 or more", "not 18".
 """
 
 import re
@@ -48,7 +48,7 @@ _SPOKEN = (
     (re.compile(r"(?<=\d) minus (?=[\d({\\])"), " - "),
     (re.compile(r"(?<=\d) divided by (?=[\d({\\])"), " / "),
 )
-# "the answer is", "Total:", "she has", 答案是; what is before it must be a name.
+# "the answer is", "Total:", "she has", 答案是; the text before it must be a name.
 _LEAD = re.compile(
     r"(?P<name>[^\d=:]*?(?:[A-Za-z})_]_?\{?\d{1,3}\}?|\(\d{1,3}\))?) ?"
     r"(?::(?!=)|\b(?:is|are|was|were|equals|has|have|had|gets?|got|needs?|needed|costs|earn(?:s|ed)?"
@@ -57,11 +57,11 @@ _LEAD = re.compile(
     r"(?=[^=])(?P<rest>.*)",
     re.DOTALL,
 )
-#: "Answer: she has" are two.
+#: Most introductions of an answer: "Answer: she has" are two.
 _MOST_LEADS = 3
 # "He ran", "It takes her"
 _CLAUSE = re.compile(r"(?:[A-Z][a-z]*|he|she|it|they|we)(?: [a-z]+){1,6} (?=[\d{.])")
-# Words before a number that say no more than that it is the answer. "About" is the sign \u2248.
+# Words before a number that only introduce the answer. "About" is the sign \u2248.
 _NEUTRAL = re.compile(
     r"(?:(?:\u2248|=|(?i:the|an?|final|answer|total|sum|of|exactly|precisely|just|only|so|thus|hence"
     r"|therefore|about|approximately|approx\.?|roughly|around|circa|ca\.?|etwa|rund)"
@@ -101,7 +101,7 @@ def same_answer(found: str, right: str) -> tuple[bool, tuple[str, ...]]:
 
 
 def _value(answer: str) -> tuple[Number | None, tuple[str, ...]]:
-    """Return the value of an answer, if it has one, and notes on the parts left out."""
+    """Return the value of an answer (or None), and notes on the parts left out."""
     text = bare(answer).strip()
     if not re.search(r"\d", text):
         text = NUMBER_WORDS.sub(lambda words: number_in_words(words[0]), text)
@@ -124,7 +124,7 @@ def _value(answer: str) -> tuple[Number | None, tuple[str, ...]]:
 
 
 def _only(values: Iterable[Number | None]) -> Number | None:
-    """Return the value that all are; None if they differ, or one is no value."""
+    """Return the common value; None if values differ or one is missing."""
     first, *others = values
     if first is None or any(one is None or not same_value(first, one) for one in others):
         return None
@@ -132,7 +132,7 @@ def _only(values: Iterable[Number | None]) -> Number | None:
 
 
 def _chain(text: str, notes: dict[str, None]) -> Number | None:
-    """Return the value of ``x = 9*2 = 18``: names do not count, and all others must be equal."""
+    """Return the value of ``x = 9*2 = 18``: names do not count, all other parts must be equal."""
     for _ in range(_MOST_LEADS):
         if (clause := _CLAUSE.match(text)) and is_clause(clause[0]):
             text = text[clause.end() :]
@@ -156,7 +156,7 @@ def _chain(text: str, notes: dict[str, None]) -> Number | None:
 
 
 def _quantity(text: str, notes: dict[str, None]) -> Number | None:
-    """Return the value of a number or arithmetic with an optional unit behind it."""
+    """Return the value of a number or arithmetic with an optional unit after it."""
     text = _NEUTRAL.sub("", text, count=1) if _NEUTRAL.match(text) else text
     text = _HYPHEN.sub(" ", _without_brackets(text.strip()))
     end = _ARITHMETIC.match(text)
@@ -179,7 +179,7 @@ def _quantity(text: str, notes: dict[str, None]) -> Number | None:
 
 
 def _without_brackets(text: str) -> str:
-    """Return a text without a pair of brackets around all of it."""
+    """Return a text without a pair of brackets around the whole text."""
     while text and text[0] + text[-1] in ("{}", "()"):
         depth = 0
         for at, one in enumerate(text):

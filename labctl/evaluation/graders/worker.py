@@ -1,8 +1,8 @@
-"""A worker process of the pool: grades texts from its standard input until that ends.
+"""A worker process of the pool, which grades texts from its standard input until the input ends.
 
-An input line is a JSON object with ``text``, ``answer``, ``complete`` and ``graders``. For each of
-these graders an output line is one with ``extracted``, ``correct`` and ``notes``. The first output
-line is ``ready``.
+Input: one JSON object per line, with ``text``, ``answer``, ``complete`` and ``graders``. Output:
+the line ``ready``, then a JSON object per line and grader, with ``extracted``, ``correct`` and
+``notes``.
 """
 
 import json
@@ -21,7 +21,7 @@ KEPT_CHARACTERS = 500
 
 
 def main(arguments: list[str]) -> None:
-    """Serve; ``arguments`` are the seconds of CPU time for a grade and the bytes of memory."""
+    """Serve; ``arguments``: seconds of CPU time for a grade, and bytes of memory."""
     cpu_s, memory_bytes = (int(word) for word in arguments)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _grade(grader: Grader, item: dict[str, Any], cpu_s: int) -> Grade:
-    """Grade within the limits; the process ends if one is exceeded."""
+    """Grade within the limits; the process ends if a limit is exceeded."""
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time()) + 1 + cpu_s, hard))
     try:

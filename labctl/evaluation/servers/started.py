@@ -1,6 +1,6 @@
-"""Servers that labctl starts for an evaluation: on this host, or on a board.
+"""Servers that labctl starts for an evaluation, on this host or on a board.
 
-Only this proves a model's hash: the server's file was hashed, and on a board it is the store's
+Only such a server proves a model's hash: its file was hashed, and on a board it is the store's
 copy. The server is always stopped. If the controller was killed, a server on a board stops at its
 time limit, or when this host uses the board again.
 """
@@ -50,7 +50,7 @@ _FACTS_SECONDS = 20.0
 class ServerRequest:
     """A server requested by a recipe.
 
-    ``name`` is the endpoint's key, ``model`` a key of ``models``; ``board`` None is this host.
+    ``name``: the endpoint's key. ``model``: a key of ``models``. ``board`` None: this host.
     ``target``: target of the program's build, by default the machine's own. ``max_seconds``:
     longest run time of the server, also if its controller dies. ``use`` says for whom, and for
     which job and run, a board is taken.
@@ -85,9 +85,9 @@ class ServerRequest:
 
 @dataclass
 class StartedEndpoint:
-    """A server that was ready; it may have ended since.
+    """A server that was ready; it may have ended since then.
 
-    ``notes`` say which parameters were chosen, and what will be slow.
+    ``notes``: chosen parameters, and reasons for a slow server.
     """
 
     record: EndpointRecord
@@ -102,7 +102,7 @@ class StartedEndpoint:
 
     @property
     def address(self) -> str:
-        """Its address for this host; it changes with :meth:`restart`."""
+        """Address of the server for this host; it changes with :meth:`restart`."""
         return self._server.running.address
 
     @property
@@ -111,7 +111,7 @@ class StartedEndpoint:
         return self._server.name
 
     def check(self) -> None:
-        """Raise the reason why it no longer serves; return while it runs.
+        """Raise the reason why it no longer serves; return if it runs.
 
         Raises BoardRebooted, LeaseLost, LinkError (the link stays lost), ProgramFailed, or the
         engine's error for its last output.
@@ -119,9 +119,9 @@ class StartedEndpoint:
         self._server.check()
 
     def restart(self) -> None:
-        """Stop the rest of it, wait for its board if it has one, and restart it.
+        """Stop what is left of it, wait for its board (if any), and restart it.
 
-        The caller decides how often. Raises what :func:`started_endpoint` raises.
+        The caller limits the number of restarts. Raises the errors of :func:`started_endpoint`.
         """
         self._serving.close()
         self._renew()
@@ -139,8 +139,8 @@ def started_endpoint(
     """Start a server, and yield it when it is ready; stop it at the end.
 
     Its output is kept below ``folder``, one folder per start. ``connect`` opens the link of the
-    board. A board serves one model at a time, and is held meanwhile. It is contacted before a model
-    is fetched, and free while that lasts.
+    board. A board serves one model at a time, and is leased meanwhile. It is contacted before a
+    model is fetched, and free during the fetch.
 
     Raises ConfigError (wrong parameters, a program that is not built, a model that does not fit in
     memory), BoardBusy, LeaseLost, LinkError, BoardError, ProgramTimeout (not ready in time),
@@ -149,7 +149,7 @@ def started_endpoint(
 
     @contextmanager
     def held_board(board: Board) -> Iterator[BoardSession]:
-        assert connect is not None  # of a board there is a link
+        assert connect is not None  # a board has a link
         purpose, seconds = f"serve {request.model}", request.max_seconds
         use = replace(request.use, purpose=purpose, max_seconds=seconds)
         with connect() as transport, hold_board(board, transport, lab, use) as held:
@@ -225,7 +225,7 @@ def _served_by_board(
 
 @dataclass(frozen=True)
 class _Machine:
-    """A machine that has the server's files. ``renew`` makes it usable again after a restart."""
+    """A machine with the server's files. ``renew`` makes it usable again after a restart."""
 
     facts: BoardFacts
     inputs: Inputs
@@ -281,9 +281,9 @@ def _started(
 def _fitting(
     request: ServerRequest, files: ServerFiles, facts: BoardFacts, rates: Rates | None
 ) -> tuple[EngineParameters, tuple[str, ...]]:
-    """Choose the open parameters, and compare their memory with the available memory.
+    """Choose the open parameters, and compare the needed with the available memory.
 
-    Raises ConfigError if the kernel would kill the server; a server that is only slow gets a note.
+    Raises ConfigError if the kernel would kill the server; if it is only slow, it gets a note.
     """
     engine, model = files.engine, files.model.identity
     resolved = engine.resolve_defaults(engine.parameters(request.parameters), facts, model)

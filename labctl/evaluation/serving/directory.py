@@ -1,7 +1,7 @@
 """The run directory of a load test: ``serving.json``, ``stages.jsonl`` and ``requests.jsonl``.
 
-A thread writes requests shortly after their end, in the order of their ends: a slow disk delays no
-request.
+A thread writes requests shortly after their end, in the order of their ends, so that a slow disk
+does not delay requests.
 """
 
 import asyncio
@@ -24,24 +24,24 @@ class LoadTestDirectory(RunDirectory):
     """One load test on disk."""
 
     def open_test(self, record: ServingRecord, recipe: str | None) -> None:
-        """Write ``serving.json``: from here on it is a load test. ``recipe``: as it was written."""
+        """Write ``serving.json``, which makes this a load test. ``recipe``: as written."""
         if recipe is not None:
             write_atomic(self.path / RECIPE, recipe)
         self.open(SERVING, record)
 
     def append(self, name: str, records: Sequence[FileRecord]) -> None:
-        """Append records to a file, a line each. Raises HostError."""
+        """Append records to a file, one per line. Raises HostError."""
         if records:
             append_line(self.path / name, "\n".join(one.model_dump_json() for one in records))
 
     @cached_property
     def stages(self) -> list[StageRecord]:
-        """Its finished stages, in order. Raises ConfigError."""
+        """Return the finished stages in order. Raises ConfigError."""
         return self._lines(STAGES, StageRecord)
 
     @cached_property
     def requests(self) -> list[RequestRecord]:
-        """Its finished requests, in the order of their ends. Raises ConfigError."""
+        """Return the finished requests in the order of their ends. Raises ConfigError."""
         return self._lines(REQUESTS, RequestRecord)
 
     def _lines(self, name: str, kind: type[RecordT]) -> list[RecordT]:
@@ -52,7 +52,7 @@ class LoadTestDirectory(RunDirectory):
             return []
         except OSError as error:
             raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-        if lines and not lines[-1].endswith(b"\n"):  # torn by a power cut
+        if lines and not lines[-1].endswith(b"\n"):  # incomplete after a power cut
             lines.pop()
         found = []
         for number, line in enumerate(lines, 1):
@@ -81,7 +81,7 @@ class RequestLog:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """Write while the block runs, and the rest at its end. Raises HostError."""
+        """Write while the block runs; write the rest at its end. Raises HostError."""
         writer = asyncio.create_task(self._write())
         try:
             yield

@@ -1,7 +1,7 @@
 """The load generator: sends the requests of one stage, and records the times of the answers.
 
-An open loop sends each request at its time, even if earlier ones have no answer yet. So a stalled
-server gets the requests that real users would send meanwhile. A closed loop has a number of
+An open loop sends each request at its planned time, even if earlier requests have no answer yet. So
+a stalled server gets the requests that real users would send meanwhile. A closed loop has several
 streams; each waits for its answer before it asks again.
 """
 
@@ -24,15 +24,15 @@ from labctl.records.serving import Arrivals, RequestRecord, ServerCounters, Stag
 from labctl.records.trial import Failure
 from labctl.stats.describe import percentile
 
-#: Number of unanswered requests that makes a server overloaded; each takes a connection.
+#: Number of unanswered requests from which a server is overloaded; each needs a connection.
 MOST_OUTSTANDING = 512
-#: Consecutive failures after which the server is asked for its identity.
+#: Number of consecutive failures after which the server is asked for its identity.
 _SUSPECT = 5
 _PROBE_SECONDS = 5.0
-#: A stream waits after a failure, to add no load to a server in trouble.
+#: Wait of a stream after a failure, to add no load to a server in trouble.
 _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.2, 10.0
 _LAG_SECONDS = 0.02
-#: With fewer samples the largest lag counts: a late process takes few samples.
+#: With fewer samples the largest lag counts, since a late process takes few samples.
 _FEWEST_LAGS = 20
 
 
@@ -76,9 +76,9 @@ class RequestOptions:
 class LoadGenerator:
     """Loads one server, one stage after the other.
 
-    ``keep`` gets each finished request, in the event loop: it must be quick. ``until``: the time of
-    ``time.monotonic`` at which a stage is cut off; None: never. ``monitor`` tells of a server that
-    takes requests but is dead; None: its ``/health`` cannot be trusted. ``clock`` reads the
+    ``keep`` gets each finished request, in the event loop, so it must be quick. ``until``: the time
+    of ``time.monotonic`` at which a stage is interrupted; None: never. ``monitor`` detects a dead
+    server that still accepts requests; None: its ``/health`` cannot be trusted. ``clock`` reads the
     server's counters.
     """
 
@@ -103,8 +103,8 @@ class LoadGenerator:
     async def run(self, plan: StagePlan, ended: Callable[[StageRecord], None]) -> StageRecord:
         """Send all requests of a stage and wait for their answers.
 
-        ``ended`` gets the stage's record in every case, also when this is cancelled. Raises
-        HostError if the server is gone.
+        ``ended`` always gets the stage's record, even if this call is cancelled. Raises HostError
+        if the server is lost.
         """
         clock = None if self._clock is None else await self._clock.stage()
         stage = _Stage(
@@ -175,7 +175,7 @@ class _Stage:
 
     @property
     def own(self) -> Own:
-        """The requests so far."""
+        """Requests of this stage so far."""
         return Own(self._numbers, self._answered, self._answers, self._tokens)
 
     def record(self, lags: list[int], server: ServerCounters | None) -> StageRecord:
@@ -218,10 +218,10 @@ class _Stage:
             if number is None:
                 break
             if (early := zero + at - time.monotonic()) > 0:
-                await asyncio.sleep(early)  # a late request is sent without giving the loop a turn
+                await asyncio.sleep(early)  # a late request is sent without a turn for the loop
             if len(self._outstanding) >= self._plan.most_outstanding:
                 self._stop = "overloaded"
-                return  # unfinished requests are cut off: they say nothing about a steady load
+                return  # unfinished requests are cancelled: they do not belong to a steady load
             task = self._spawn(self._send(number, round(at * 1e9)))
             sends.add(task)
             task.add_done_callback(sends.discard)
@@ -311,8 +311,8 @@ class _Stage:
     async def _suspect(self) -> None:
         """After several consecutive failures, end the stage unless the server still answers.
 
-        vLLM lists its models also when its engine is dead; its ``/health`` says so. It is asked at
-        the same time, so that it takes nothing of the time for the answer.
+        vLLM lists its models even if its engine is dead, but its ``/health`` reports that. It is
+        asked at the same time, and so does not shorten the time for the answer.
         """
         self._failures += 1
         if self._failures % _SUSPECT or self._probing:
@@ -328,7 +328,7 @@ class _Stage:
         except (TryAgain, TimeoutError) as error:
             trouble = str(error) or f"no answer in {_PROBE_SECONDS:g} s"
         except LabctlError:
-            return  # it is running, though it refuses this request
+            return  # it runs, though it refuses this request
         finally:
             self._probing = False
         if trouble is not None:
@@ -355,7 +355,7 @@ async def _lags(lags: list[int]) -> AsyncIterator[None]:
             try:
                 await asyncio.sleep(_LAG_SECONDS)
             finally:
-                if (lag := time.monotonic_ns() - due) > 0:  # otherwise it ended early
+                if (lag := time.monotonic_ns() - due) > 0:  # otherwise the timer ended early
                     lags.append(lag)
 
     task = asyncio.create_task(look())

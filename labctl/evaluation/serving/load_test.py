@@ -1,4 +1,4 @@
-"""Runs the loads of one test, one after the other, and collects the facts of its record."""
+"""Run the loads of one test, one after the other, and collect the facts of its record."""
 
 import asyncio
 import hashlib
@@ -47,10 +47,10 @@ from labctl.runs.context import lab_revision
 
 T = TypeVar("T")
 
-#: Further connections: for checks that the server still answers.
+#: Further connections, to check that the server still answers.
 _SPARE_CONNECTIONS = 4
 _TICK_SECONDS = 0.5
-#: Shortest wait between two looks for a server that is not ready.
+#: Shortest wait between two checks of a server that is not ready.
 _READY_PAUSE_SECONDS = 0.5
 
 
@@ -58,7 +58,7 @@ _READY_PAUSE_SECONDS = 0.5
 class LoadProgress:
     """Progress of a stage: finished measured requests, of ``requests`` or in ``duration_s``.
 
-    ``is_warming_up``: so far only warm-up requests, which do not count, have ended.
+    ``is_warming_up``: only warm-up requests, which do not count, have ended so far.
     """
 
     stage: str
@@ -70,7 +70,7 @@ class LoadProgress:
 
 
 class LoadTest:
-    """One running load test. ``stack`` holds its run directory from the first load on."""
+    """A running load test. ``stack`` holds its run directory from the first load on."""
 
     def __init__(
         self,
@@ -95,9 +95,9 @@ class LoadTest:
         self._checks = 0
 
     async def run(self) -> None:
-        """Measure all loads. Before the first one, raises the errors of a missing server.
+        """Measure all loads. Before the first load, raises the errors of a missing server.
 
-        After that, raises HostError if the server is lost; ``serving.json`` is written by then.
+        Later, raises HostError if the server is lost; then ``serving.json`` is already written.
         """
         client = open_client(
             api=self._served.api,
@@ -168,7 +168,7 @@ class LoadTest:
 
     @property
     def _prompt(self) -> Prompt:
-        """The prompt of a request; by default a chat, if the API has one."""
+        """Return the prompt of the requests; by default a chat if the API has one."""
         is_chat = self._served.api == "openai-chat"
         return self._recipe.workload.prompt or Prompt(layout="chat" if is_chat else "plain")
 
@@ -194,7 +194,7 @@ class LoadTest:
     async def _check(
         self, client: EndpointClient, workload: Workload, extra: dict[str, JsonValue]
     ) -> Generation:
-        """Ask once as the loads do, so that a refusal shows here."""
+        """Send one request like the loads, so that a refusal shows here."""
         self._checks += 1
         asked = workload(self._recipe.seed, 0)
         request = GenerationRequest(
@@ -221,7 +221,7 @@ class LoadTest:
         extra: dict[str, JsonValue],
     ) -> None:
         recipe, source = self._recipe, self._recipe.workload
-        if self._directory.path.exists():  # it has the log of the server that was started
+        if self._directory.path.exists():  # it has the log of the started server
             self._directory.take_number()
         else:
             self._directory.begin()
@@ -299,7 +299,7 @@ class LoadTest:
         rate: float | None = None,
         judged: bool = False,
     ) -> StageMetrics | None:
-        """Measure one load. Return its figures; None if nothing was measured.
+        """Measure one load. Return its figures, or None if nothing was measured.
 
         ``judged``: make it long enough for a verdict.
         """
@@ -314,7 +314,7 @@ class LoadTest:
             try:
                 await generator.run(plan, self._ended)
             except HostError:
-                self._served.check()  # for a server that labctl started: the reason
+                self._served.check()  # raises the reason for a server that labctl started
                 raise
         stage = self._stages[-1]
         metrics = measure(self._rows, recipe.limits.record, stage.unfinished)

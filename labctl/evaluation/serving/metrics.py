@@ -4,19 +4,19 @@ The definitions are those of vLLM's ``bench serve`` (vllm/benchmarks/serve.py) a
 (docs/guides/metrics.md), where these two agree:
 
 - **TTFT**: from the start of a request to its first piece with a token, whatever its text (vLLM).
-  The start is the time at which the request was *intended* to be sent in an open loop (GuideLLM's
-  scheduled latency: no coordinated omission), and the time at which it was sent in a closed one.
+  The start is the *intended* send time in an open loop (GuideLLM's scheduled latency: no
+  coordinated omission), and the real send time in a closed loop.
 - **latency** (E2EL): from the same start to the end of the answer.
 - **TPOT**: (end of the answer - first piece) / (tokens after the first piece) of one request, with
-  the end token, which has no text. vLLM's definition where the first piece is one token. None for
-  an answer of one token or one piece, and where the number of tokens after the first is not known.
+  the end token, which has no text. Equals vLLM's definition if the first piece is one token. None
+  for an answer of one token or one piece, or if the number of tokens after the first is not known.
 - **ITL**: all gaps between two pieces, pooled over all requests, as in vLLM. A piece may
   hold several tokens; ``tokens_per_piece`` says how many.
 - **rates**: completed requests or tokens, over the time from the first start to the last end.
 - **offered rate**: (requests - 1) / (last - first intended start). Poisson arrivals are not scaled:
-  their rate differs from the named one, by 1 / sqrt(requests).
+  their rate differs from the named rate by about 1 / sqrt(requests).
 - **goodput**: completed requests that meet every limit, over the same time. An answer of one token
-has no TPOT and meets that limit (vLLM); a failed request is not good (GuideLLM).
+  has no TPOT and meets its limit (vLLM); a failed request is not good (GuideLLM).
 
 Tokens are counted by the server's ``usage``; pieces are never counted as tokens.
 """
@@ -36,7 +36,7 @@ N = TypeVar("N", int, float)
 
 @dataclass(frozen=True)
 class Distribution:
-    """Statistics of a sample, in its unit; ``p99_high``: upper end of the 95 % interval of p99.
+    """Statistics of a sample in its unit. ``p99_high``: upper end of the 95 % interval of p99.
 
     ``p99_high`` None: the sample is too small for an upper limit.
     """
@@ -55,17 +55,17 @@ class Distribution:
 class StageMetrics:
     """Figures of one stage, without warm-up. None: unknown.
 
-    ``window_ns`` is the time base of the rates. ``departures`` is the rate of ends divided by the
-    offered rate, for the same requests: 1 if the server keeps up. ``lateness`` is the time from the
-    intended to the real sending. ``sending_ns`` is the time from the first to the last intended
-    start. ``outstanding`` counts the requests without an answer at the last start. ``growth`` is
-    how much longer the last quarter's answers took than the first quarter's, in the median, as a
-    share of ``sending_ns``. ``early_latency_ns`` is the median of the first tenth, before a queue.
-    ``whole_share``: of the answers of several tokens, the share that came all at once: their TTFT
-    is their latency. ``tpot_unknown``: answers of several tokens without TPOT; ``hidden_tokens``:
-    tokens of thoughts that were counted and not sent; ``unknown_ends``: answers without a known
-    reason of their end. ``several_answers``: requests that had several answers each; their
-    ``output_tokens`` are the mean of these, and TPOT and tokens per piece are unknown.
+    ``window_ns``: time base of the rates. ``departures``: rate of ends / offered rate, for the same
+    requests; 1 if the server keeps up. ``lateness``: time from the intended to the real sending.
+    ``sending_ns``: time from the first to the last intended start. ``outstanding``: number of
+    requests without an answer at the last start. ``growth``: median latency of the last quarter
+    minus the first quarter's, as a share of ``sending_ns``. ``early_latency_ns``: median of the
+    first tenth, before a queue. ``whole_share``: share of answers with several tokens that came all
+    at once, so that TTFT equals latency. ``tpot_unknown``: number of answers with several tokens
+    but without TPOT. ``hidden_tokens``: tokens of thoughts that were counted but not sent.
+    ``unknown_ends``: number of answers whose end has no known reason. ``several_answers``: number
+    of requests with several answers each; their ``output_tokens`` are the mean, and TPOT and tokens
+    per piece are unknown.
     """
 
     requests: int
@@ -105,8 +105,8 @@ class StageMetrics:
 def describe(values: Sequence[float], answers: int | None = None) -> Distribution | None:
     """Return the distribution of a sample; None for no values.
 
-    ``answers``: the number of answers if each gave several values. These values are not
-    independent, so the limit of p99 is that of this number of values.
+    ``answers``: the number of answers if each gave several values. Such values are not independent,
+    so the limit of p99 is computed for this number.
     """
     if not values:
         return None
@@ -128,26 +128,26 @@ def describe(values: Sequence[float], answers: int | None = None) -> Distributio
 
 
 def start_ns(row: RequestRecord) -> int:
-    """Return the time at which the times of a request begin."""
+    """Return the start from which the times of a request count."""
     return row.sent_ns if row.intended_ns is None else row.intended_ns
 
 
 def ttft_ns(row: RequestRecord) -> int | None:
-    """Return the time to the first piece; None if there was none."""
+    """Return the time to the first piece, or None."""
     return row.arrivals_ns[0] - start_ns(row) if row.arrivals_ns else None
 
 
 def tpot_ns(row: RequestRecord) -> float | None:
     """Return the time per token after the first piece; None if unknown."""
     tokens = row.tokens_after_first if tokens_of(row) is not None else None
-    # Pieces that were read together, for example from a buffering proxy, count as one.
+    # Pieces that were read together, for example after a buffering proxy, count as one.
     if not tokens or len(set(row.arrivals_ns)) < 2:
         return None
     return (row.done_ns - row.arrivals_ns[0]) / tokens
 
 
 def tokens_of(row: RequestRecord) -> int | None:
-    """Return the number of tokens of all answers; None if only their pieces were counted."""
+    """Return the number of tokens of all answers; None if only pieces were counted."""
     return None if row.counted_by == "stream" else row.completion_tokens
 
 
@@ -157,7 +157,7 @@ def _tokens_of_an_answer(row: RequestRecord) -> float | None:
 
 
 def is_good(row: RequestRecord, limits: LatencyLimits) -> bool:
-    """Return True if an answer meets every limit; without a TTFT it fails a limit of it."""
+    """Return True if an answer meets every limit. Without a TTFT it fails a limit of TTFT."""
     if row.failure is not None:
         return False
     ttft, tpot = ttft_ns(row), tpot_ns(row)
@@ -176,7 +176,7 @@ def measure(
 ) -> StageMetrics | None:
     """Return the figures of a stage; None if it has no measured request.
 
-    ``unanswered`` requests were cut off at its end: they have no times, and are not good.
+    ``unanswered`` requests were cancelled at its end: they have no times, and are not good.
     """
     measured = [row for row in rows if not row.warm_up]
     if not measured:
@@ -235,7 +235,7 @@ def _known(values: Sequence[N | None]) -> list[N]:
 
 
 def _total(counts: Sequence[int | None]) -> int | None:
-    """Return the sum; None if a value is unknown."""
+    """Return the sum, or None if a value is unknown."""
     known = _known(counts)
     return sum(known) if len(known) == len(counts) else None
 
@@ -246,10 +246,10 @@ def _gaps(row: RequestRecord) -> list[int]:
 
 
 def _of_open_loop(rows: Sequence[RequestRecord], unanswered: int) -> "_OpenLoop":
-    """Return how the answers kept up with the intended starts; all None for a closed loop.
+    """Compare the answers with the intended starts; all None for a closed loop.
 
-    Both rates come from the gaps between the first and the last. So the time of a single answer,
-    which is no sign of a queue, is in neither.
+    Both rates come from the gaps between the first and the last. So they exclude the time of a
+    single answer, which is not a sign of a queue.
     """
     starts = [row.intended_ns for row in rows if row.intended_ns is not None]
     if len(starts) < 2 or max(starts) == min(starts):
@@ -311,8 +311,8 @@ def _tokens_per_piece(rows: Sequence[RequestRecord]) -> float | None:
 
 
 def _whole_share(rows: Sequence[RequestRecord]) -> float | None:
-    # An answer of one word has two tokens: the second one ends it, without a text.
+    # An answer of one word has two tokens: the second is the end token, without text.
     several = [row for row in rows if row.arrivals_ns and (tokens_of(row) or 0) > 2]
-    # Pieces that were read together, for example from a buffering proxy, have one time.
+    # Pieces that were read together, for example after a buffering proxy, have one time.
     whole = sum(len(set(row.arrivals_ns)) == 1 for row in several)
     return whole / len(several) if several else None

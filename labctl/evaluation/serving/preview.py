@@ -1,4 +1,4 @@
-"""The loads of a load test as its recipe plans them, before its server is asked."""
+"""The planned loads of a load test, before its server is asked."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -7,7 +7,7 @@ from labctl.evaluation.serving.generator import StagePlan
 from labctl.evaluation.serving.recipe import LoadTestRecipe
 from labctl.units import duration
 
-#: Most stages of one recipe: each has its own seeds.
+#: Most stages of one recipe, since each has its own seeds.
 _MOST_STAGES = 1000
 
 
@@ -18,7 +18,7 @@ def planned_stage(
     concurrency: int | None = None,
     rate: float | None = None,
 ) -> StagePlan:
-    """Return the plan of one load, the ``number``-th."""
+    """Return the plan of the ``number``-th load."""
     return StagePlan(
         number=number,
         seed=recipe.seed * _MOST_STAGES + number,
@@ -32,14 +32,14 @@ def planned_stage(
 
 
 def closed_loops(recipe: LoadTestRecipe) -> tuple[int, ...]:
-    """Return the numbers of streams to load with; a sweep begins at the rate of a single one."""
+    """Return the numbers of streams; a sweep begins at the rate of a single stream."""
     alone = (1,) if recipe.sweep and 1 not in recipe.concurrency else ()
     return (*alone, *recipe.concurrency)
 
 
 @dataclass(frozen=True)
 class PlannedLoad:
-    """One load; without ``requests`` or ``duration_s`` (s) only the other one limits it."""
+    """One load, limited by ``requests`` and ``duration_s`` (s); None: not limited by it."""
 
     name: str
     warm_up: int
@@ -49,7 +49,7 @@ class PlannedLoad:
 
 @dataclass(frozen=True)
 class LoadPlan:
-    """A plan in numbers; ``server`` says which one is asked."""
+    """A plan in numbers; ``server``: the server to load."""
 
     server: str
     loads: tuple[PlannedLoad, ...]

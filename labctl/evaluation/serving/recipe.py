@@ -1,27 +1,24 @@
 """Recipes of load tests: their server, requests and loads.
 
-A recipe with an ``endpoint``, and neither ``engine`` nor ``dataset``, is one of these.
+A recipe with an ``endpoint`` and without ``engine`` and ``dataset`` is of this kind.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Self
 
-from pydantic import BeforeValidator, Field, JsonValue, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, JsonValue, model_validator
 
-from labctl.checked import did_you_mean, listed, unknown
-from labctl.config.recipe_parts import check_kind
-from labctl.config.set_values import apply_settings
+from labctl.config.recipe_parts import check_bounds
 from labctl.config.types import Duration, Line, RunTime
-from labctl.config.yaml.document import Document, StrictModel, refuse, refuse_all
+from labctl.config.yaml.document import StrictModel, refuse
 from labctl.config.yaml.loader import Path as DocumentPath
-from labctl.errors import ConfigError
 from labctl.evaluation.datasets.source import DatasetSource
 from labctl.evaluation.prompts import Prompt
 from labctl.evaluation.recipe_parts import EndpointSource, ServedRecipe
 from labctl.evaluation.serving.figures import FIGURES, OF_THE_TEST
 from labctl.evaluation.serving.generator import MOST_OUTSTANDING
-from labctl.records.serving import Arrivals, LatencyLimits, LengthRange, ServingRecord
+from labctl.records.serving import Arrivals, LatencyLimits, LengthRange
+from labctl.suggestions import did_you_mean, listed, unknown
 
 #: Name of the server in records.
 ENDPOINT = "endpoint"
@@ -48,7 +45,7 @@ class Lengths(StrictModel):
 
     @property
     def range(self) -> LengthRange:
-        """The lengths in the form of records."""
+        """Lengths in the form of records."""
         return LengthRange(low=self.min, high=self.max)
 
 
@@ -141,10 +138,7 @@ class LoadGate(StrictModel):
         if self.metric not in FIGURES:
             near = did_you_mean(self.metric, FIGURES) or f"; known are {listed(FIGURES)}"
             raise refuse(f"no metric {self.metric!r}{near}", "metric")
-        if self.min is None and self.max is None:
-            raise refuse("a gate needs min, max or both")
-        if self.min is not None and self.max is not None and self.min > self.max:
-            raise refuse(f"min {self.min:g} is above max {self.max:g}", "min")
+        check_bounds(self.min, self.max)
         if self.concurrency is not None and self.rate is not None:
             raise refuse("concurrency is given too: write two gates", "rate")
         if self.metric in OF_THE_TEST and (self.concurrency or self.rate):
@@ -202,14 +196,8 @@ class LoadTestRecipe(ServedRecipe):
     gates: tuple[LoadGate, ...] = ()
     """Bounds for the figures."""
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        problems = list(self._problems())
-        if problems:
-            raise refuse_all(problems)
-        return self
-
-    def _problems(self) -> Iterable[tuple[DocumentPath, str]]:
+    def problems(self) -> Iterable[tuple[DocumentPath, str]]:
+        """Yield the keys that contradict other ones, each with a sentence."""
         if not self.concurrency and not self.rates and not self.sweep:
             yield (), "give the loads: concurrency: [1, 2, 4], rates: [0.5, 1], or sweep: true"
         for key, values in (("concurrency", self.concurrency), ("rates", self.rates)):
@@ -234,21 +222,21 @@ class LoadTestRecipe(ServedRecipe):
 
     @property
     def questions(self) -> DatasetSource | None:
-        """Its data set; None: made-up texts."""
+        """Data set of the recipe; None: made-up texts."""
         return self.workload.dataset
 
     @property
     def servers(self) -> Mapping[str, EndpointSource]:
-        """Its server, by name."""
+        """The server, by name."""
         return {ENDPOINT: self.endpoint}
 
     @property
     def longest_seconds(self) -> float:
-        """The longest that its server may run, in s."""
+        """Longest run time of its server, in s."""
         return _MAX_SECONDS if self.max_time is None else 2 * self.max_time
 
     def changed_on_board(self, **changes: str) -> Self:
-        """Return the recipe with these keys of its server, if it starts it on a board."""
+        """Return the recipe with these keys of its server, if labctl starts it on a board."""
         return self.model_copy(update={"endpoint": self.endpoint.changed_on_board(changes)})
 
     @property
@@ -257,25 +245,3 @@ class LoadTestRecipe(ServedRecipe):
         if self.requests is None and self.duration is None:
             return _DEFAULT_REQUESTS
         return self.requests
-
-
-def load_load_test(source: Path | Document, set_values: Sequence[str] = ()) -> LoadTestRecipe:
-    """Load the recipe in a file or a document, with ``key=value`` overrides applied.
-
-    Raises ConfigError with a line for each problem.
-    """
-    document = source if isinstance(source, Document) else Document.read(source)
-    check_kind(document, "load-test")
-    apply_settings(document, set_values, known=LoadTestRecipe.model_fields)
-    return document.validated(LoadTestRecipe).written_in(document)
-
-
-def recipe_of(record: ServingRecord) -> LoadTestRecipe:
-    """Return the recipe of a load test. Raises ConfigError if this labctl cannot read it."""
-    try:
-        return LoadTestRecipe.model_validate(record.recipe_resolved)
-    except ValidationError as error:
-        raise ConfigError(
-            f"this labctl cannot read the recipe of load test {record.id}",
-            hint=f"it was made by labctl {record.labctl_version}",
-        ) from error

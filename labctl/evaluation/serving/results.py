@@ -1,13 +1,13 @@
-"""Results of a load test, computed from its files, and the judgement of its gates."""
+"""Compute the results of a load test from its files, and judge its gates."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from labctl.evaluation.serving.directory import LoadTestDirectory
-from labctl.evaluation.serving.figures import OF_A_STAGE, OF_THE_TEST
+from labctl.evaluation.serving.figures import BY_GATE, OF_THE_TEST
 from labctl.evaluation.serving.metrics import StageMetrics, measure
-from labctl.evaluation.serving.recipe import LoadGate, LoadTestRecipe, recipe_of
+from labctl.evaluation.serving.recipe import LoadGate, LoadTestRecipe
 from labctl.evaluation.serving.second_clock import (
     SecondClock,
     second_clock,
@@ -27,21 +27,21 @@ from labctl.records.run import GateRecord
 from labctl.records.serving import RequestRecord, ServingRecord, StageRecord
 from labctl.units import counted, digits, duration
 
-#: A client is late if the 99th percentile of the lateness of its requests or stamps exceeds both of
-#: these: a time, and a share of the median latency.
+#: A client is late if the 99th percentile of the lateness of its requests or stamps exceeds both
+#: limits: a time, and a share of the median latency.
 _LATE_NS, _LATE_SHARE = 5_000_000, 0.05
-#: Metrics of times between two stamps of one answer: they shrink if all pieces are read late.
+#: Metrics between two stamps of one answer; they shrink if all pieces are read late.
 _BETWEEN_STAMPS = ("tpot", "itl")
-#: Note deviations above this: tokens per piece, length of answers, cached prompt tokens.
+#: Limits of deviations without a note: tokens per piece, length of answers, cached prompt tokens.
 _NOTABLE = 0.02
 
 
 @dataclass(frozen=True)
 class StageResult:
-    """One load with its figures; ``metrics`` None: no measured request ended.
+    """One load with its figures. ``metrics`` None: no measured request ended.
 
     ``follows``: the server followed the rate; None: no verdict, for the reason ``undecided``.
-    ``clock``: the server's own figures beside labctl's; None: it does not show any.
+    ``clock``: comparison with the server's own figures; None: not available.
     """
 
     stage: StageRecord
@@ -54,10 +54,10 @@ class StageResult:
 
     @property
     def is_client_late(self) -> bool:
-        """True if this computer, and not the server, limits the figures."""
+        """True if this computer, not the server, limits the figures."""
         found = self.metrics
         if found is None or found.latency_ns is None:
-            return False  # nothing was answered: there are no times
+            return False  # no answer, so no times
         latency = found.latency_ns.p50
         lateness = found.lateness_ns.p99 if found.lateness_ns else 0.0
         worst = max(lateness, self.stage.client_lag_p99_ns or 0)
@@ -66,7 +66,7 @@ class StageResult:
 
 @dataclass(frozen=True)
 class LoadTestResults:
-    """All loads of a test, and the knee of its open loops, if there is one."""
+    """All loads of a test, and the knee of its open loops, if any."""
 
     record: ServingRecord
     stages: tuple[StageResult, ...]
@@ -129,7 +129,7 @@ def knee_sentence(found: Knee) -> str:
 
 
 def notes(results: LoadTestResults) -> Iterator[str]:
-    """Yield notes for the reader of the figures, one line each."""
+    """Yield notes for readers of the figures, one line each."""
     for one in results.stages:
         for text in _of_stage(one, results.record):
             yield f"{one.stage.name}: {text}"
@@ -235,12 +235,12 @@ def _of_tokens(metrics: StageMetrics, record: ServingRecord) -> Iterator[str]:
 
 
 def judge(results: LoadTestResults) -> tuple[GateRecord, ...]:
-    """Judge the gates of a test's recipe. A load without its end misses its gates.
+    """Judge the gates of a test's recipe. A load without an end misses its gates.
 
-    A load with too many failed requests misses a gate of its own, and so does a test without an
-    answer: each reader of the run then has the word of the exit status.
+    A load with too many failed requests misses an extra gate, and so does a test without an answer:
+    so every reader of the run agrees with the exit status.
     """
-    recipe = recipe_of(results.record)
+    recipe = LoadTestRecipe.of_run(results.record)
     judged = list(_failures(results, recipe))
     for gate in recipe.gates:
         if gate.metric in OF_THE_TEST:
@@ -249,7 +249,8 @@ def judge(results: LoadTestResults) -> tuple[GateRecord, ...]:
             continue
         chosen = [one for one in results.stages if _is_of(gate, one.stage)]
         for one in chosen:
-            value = OF_A_STAGE[gate.metric](one.metrics) if one.metrics else None
+            figure = BY_GATE[gate.metric]
+            value = figure.in_gates(figure.value(one.metrics)) if one.metrics else None
             cut_off = one.stage.stop != "done"
             late = one.is_client_late
             unknown = one.metrics.tpot_unknown if one.metrics and "tpot" in gate.metric else 0
@@ -301,7 +302,7 @@ def _judged(
         # A late client makes every time look longer, except times between its stamps.
         if late and (not passed or gate.metric.startswith(_BETWEEN_STAMPS)):
             spoilt.append("the client was late")
-        # A load that was cut off did not wait for its slowest answers.
+        # An interrupted load did not wait for its slowest answers.
         if cut_off:
             spoilt.append("the load was cut off")
         if unknown:

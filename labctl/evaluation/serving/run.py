@@ -23,13 +23,13 @@ from labctl.runs.record.directory import new_run_id
 from labctl.runs.record.repository import note_in_index
 from labctl.transport.base import Transport
 
-#: Folder of a run directory with the output of a started server.
+#: Folder in a run directory for the output of a started server.
 SERVER = "server"
 
 
 @dataclass(frozen=True)
 class LoadTestOutcome:
-    """End of a load test; ``error`` ended it early."""
+    """End of a load test; ``error``: reason for an early end."""
 
     directory: LoadTestDirectory
     results: LoadTestResults
@@ -39,7 +39,7 @@ class LoadTestOutcome:
 
     @property
     def exit_status(self) -> int:
-        """1 where a gate is missed, failures included; 130 after an interrupt."""
+        """1 if a gate is missed (also the gate of failures); 130 after an interrupt."""
         if self.state == "interrupted":
             return ExitStatus.INTERRUPTED
         if self.error is not None:
@@ -57,7 +57,7 @@ def run_load_test(
     *,
     use: BoardUse = SERVE,
 ) -> LoadTestOutcome:
-    """Load the server of a recipe, and write the measurements to a new run directory.
+    """Load the server of a recipe; write the measurements to a new run directory.
 
     An interrupt ends it, and keeps the measurements so far. ``connect`` opens the link of a board
     if labctl starts the server there, and ``use`` says for whom. Raises, before the first load,

@@ -1,4 +1,4 @@
-"""The server of a load test: one that runs already, or one that labctl starts."""
+"""The server of a load test: already running, or started by labctl."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ from labctl.transport.base import Transport
 
 @dataclass(frozen=True)
 class Served:
-    """The server under load. ``check`` raises the reason if it no longer serves."""
+    """The server under load. ``check`` raises the reason if the server no longer serves."""
 
     api: Api
     address: str

@@ -1,14 +1,14 @@
 """The server's own counters beside each load, as a second clock.
 
-At the begin and the end of a stage the counters are read, and once a second the gauges. The begin
-comes before the first request, the end after the last answer. A server may count an answer a moment
-after it was received: then the page is read again. The looks at an end take at most a second
-together, and so do those at a begin; none is made after the end of ``max_time``. A server that does
-not show its counters, or took longer, is not asked again. Nothing here ends a load, or waits while
-one runs; a page that is slow while a load runs is read more rarely.
+Counters are read at the begin of a stage (before the first request) and at its end (after the last
+answer), gauges once a second. A server may count an answer a moment after it was received: then the
+page is read again. All looks at a begin take at most a second together, and so do all looks at an
+end; there are no looks after ``max_time``. A server that does not show its counters, or took
+longer, is not asked again. Nothing here ends a load, or waits during a load; a page that is slow
+during a load is read less often.
 
-The looks must be of one process: with several servers behind one address, or after a restart, the
-difference of two counters would be of other requests. Then nothing is used from then on.
+All looks must show the same process: with several servers behind one address, or after a restart,
+the difference of two counters would count other requests. From then on, no counters are used.
 """
 
 import asyncio
@@ -26,19 +26,20 @@ from labctl.records.serving import CountersGap, ServerCounters
 
 #: Time (s) between two looks, and before the first one, for short loads.
 _EVERY_SECONDS, _FIRST_SECONDS = 1.0, 0.25
-#: A look that took longer than a tenth of that is repeated after this multiple of its time.
+#: A look that took longer than a tenth of this interval is repeated after this multiple of its
+#: time.
 _REST = 10.0
-#: Consecutive looks that failed, after which a stage has no more.
+#: Number of consecutive failed looks after which a stage has no further look.
 _MOST_FAILED = 3
-#: Most seconds for all looks at one begin, or one end, of a stage; and the pause between two.
+#: Most seconds for all looks at one begin or end of a stage; pause between two looks.
 _SETTLE_SECONDS, _SETTLE_PAUSE_SECONDS = 1.0, 0.05
-#: Looks before the first load: servers that take turns behind one address show themselves.
+#: Number of looks before the first load, to detect several servers behind one address.
 _FIRST_LOOKS = 3
 
 
 @dataclass(frozen=True)
 class Own:
-    """Requests of this test: sent, answered, answers to them, and the generated tokens of these.
+    """Numbers of this test: sent requests, answered requests, their answers, generated tokens.
 
     A request may have several answers (``n``); servers count each as a request.
     """
@@ -49,7 +50,7 @@ class Own:
     tokens: int
 
     def __add__(self, more: "Own") -> "Own":
-        """Return both together."""
+        """Return the sum of both."""
         return Own(
             self.sent + more.sent,
             self.answered + more.answered,
@@ -64,25 +65,25 @@ _NOTHING = Own(0, 0, 0, 0)
 class ServerClock:
     """Reads the counters of one server, for one stage after the other.
 
-    ``until``: the time of ``time.monotonic`` after which no look is made; None: any time.
+    ``until``: time of ``time.monotonic`` after which the page is not read; None: no limit.
     """
 
     def __init__(self, monitor: ServerMonitor, until: float | None = None):
         self._monitor = monitor
         self._until = math.inf if until is None else until
-        #: The last counters by which all requests of this test were over and counted, and the
-        #: requests since then.
+        #: The last counters that included all requests of this test so far, and the requests since
+        #: then.
         self._clean: Snapshot | None = None
         self._own = _NOTHING
         self._may_wait = True
         self._newest: Snapshot | None = None
         self._has_page = True
         self.is_mixed = False
-        #: Why the last look found nothing.
+        #: Reason why the last look found nothing.
         self.trouble: CountersGap = "look-failed"
 
     async def open(self) -> None:
-        """Look for the page, before the first answer of this test."""
+        """Look for the page before the first answer of this test."""
         until = self._most()
         for _ in range(_FIRST_LOOKS):
             found = await self.look(until - time.monotonic())
@@ -96,7 +97,7 @@ class ServerClock:
         self._own += own
 
     async def stage(self) -> "StageClock | None":
-        """Begin a stage; None if the server has no counters that can be used."""
+        """Begin a stage; return None if the server has no usable counters."""
         begin = self._newest
         if not self._has_page or begin is None or self._clean is None:
             return None
@@ -105,7 +106,7 @@ class ServerClock:
         if begin is None or not begin.figures:
             self._has_page = False
             return None
-        self._has_page = not self.is_mixed  # if it is, this stage says so, and is the last one
+        self._has_page = not self.is_mixed  # if it is, this stage reports it, and is the last one
         own = self._own
         is_clean = _has_all(begin, self._clean, own) and (own.answered == own.sent or begin.is_idle)
         if is_clean:
@@ -113,7 +114,7 @@ class ServerClock:
         return StageClock(self, begin, may_count_earlier=not is_clean)
 
     async def look(self, seconds: float = LOOK_SECONDS) -> Snapshot | None:
-        """Return the counters now, in at most so many seconds; None if the server does not."""
+        """Read the counters within some seconds; return None if the server does not show them."""
         if seconds <= 0:
             self.trouble = self._slow
             return None
@@ -133,15 +134,15 @@ class ServerClock:
         return "max-time" if time.monotonic() >= self._until else "slow"
 
     def _most(self) -> float:
-        """Return when the looks of now must be over."""
+        """Return the time at which the current looks must be over."""
         return min(time.monotonic() + _SETTLE_SECONDS, self._until)
 
     async def settled(
         self, since: Snapshot | None, own: Own, *, waits: bool = True
     ) -> Snapshot | None:
-        """Return the counters when they have all answers of this test; after a second as they are.
+        """Return the counters once they include all answers of this test, or after a second.
 
-        None if the server does not show them. ``waits`` False: as they are now.
+        None if the server does not show them. ``waits`` False: return them at once.
         """
         until, found = self._most(), None
         while True:
@@ -158,7 +159,7 @@ class ServerClock:
         self._may_wait = False
         self.asked(own)
         found = None if self.is_mixed else await self.settled(begin, own)
-        if found is None or self.is_mixed:  # this stage says why, and is the last one
+        if found is None or self.is_mixed:  # this stage reports the reason, and is the last one
             self._has_page = False
         return found
 
@@ -225,7 +226,7 @@ class StageClock:
         return self._failed
 
     def counters(self, own: Own) -> ServerCounters:
-        """Return what was seen, also without the end."""
+        """Return the observed counters, even without the end."""
         gap = self._found_gap()
         if gap == "another-process":
             return ServerCounters(gap=gap, samples=0, requests_sent=own.sent)
@@ -257,5 +258,5 @@ class StageClock:
     def _since_begin(self, figure: Figure, unit: float = 1) -> int | None:
         if self._end is None or self._begin.is_rounded or figure not in self._end.figures:
             return None
-        # A counter without a value yet is not on the page of some servers.
+        # Some servers do not show a counter that has no value yet.
         return round((self._end.figures[figure] - self._begin.figures.get(figure, 0.0)) * unit)

@@ -1,19 +1,18 @@
-"""A sweep of rates to saturation, and the knee of the rates that were run.
+"""A sweep of rates up to saturation, and the knee of the measured rates.
 
-All rates here are *offered* ones: the requests that were sent, over the time in which they were to
-be sent. A stage has a verdict if it has 30 requests or more and was sent over ten latencies or
-more; an overloaded one has it in any case. The server *follows* a rate if all of this is true,
-without warm-up:
+All rates here are *offered* rates: sent requests / time in which they were to be sent. A stage gets
+a verdict if it has 30 requests or more and was sent over ten latencies or more; an overloaded stage
+always gets one. The server *follows* a rate if all of this is true, without warm-up:
 
-- the stage was finished (not cut off as overloaded),
-- it falls behind by at most 5 %; with Poisson arrivals by 1.5 / sqrt(requests) if that is more, and
-  at most 15 %: a burst at the end leaves as many requests in a queue. This holds for the rate of
-  the ends, for the requests that were outstanding at the last start beyond rate x latency, and for
-  the growth of the latency,
-- if there are limits, 95 % or more of the requests meet them: goodput follows too.
+- the stage was finished (not ended as overloaded),
+- it falls behind by at most 5 %; with Poisson arrivals by 1.5 / sqrt(requests) if that is more, but
+  at most 15 %, since a burst at the end leaves so many requests in a queue. This applies to the
+  rate of the ends, to the outstanding requests at the last start beyond rate x latency, and to the
+  growth of the latency,
+- if there are limits, at least 95 % of the requests meet them: goodput follows too.
 
 The **knee** is the highest followed rate below every rate that is not followed, and at most the
-best rate of answers that any load had.
+best rate of answers in any load.
 """
 
 import math
@@ -25,9 +24,9 @@ from labctl.records.serving import StageRecord
 
 FOLLOWS = 0.95
 _MOST_BEHIND = 0.15
-#: A shorter stage has no verdict.
+#: A stage with fewer requests or latencies has no verdict.
 FEWEST, LATENCIES = 30, 10
-#: A sweep plans its stages longer, since Poisson arrivals may come in less time.
+#: A sweep plans longer stages, since Poisson arrivals may take less time.
 _PLANNED_FEWEST, _PLANNED_LATENCIES = 40, 20
 #: Most rates found by doubling or halving, and most rates between the last two.
 _STEPS, _REFINEMENTS = 12, 3
@@ -50,7 +49,7 @@ def own_latency_ns(stages: Measured) -> float | None:
 
 
 def too_short(metrics: StageMetrics, latency_ns: float | None) -> str | None:
-    """Return why a finished open loop is too short for a verdict; None if it is not."""
+    """Return the reason why a finished open loop is too short for a verdict, or None."""
     if metrics.requests < FEWEST:
         return f"{metrics.requests} requests are fewer than {FEWEST}"
     if latency_ns is None or metrics.sending_ns is None:
@@ -64,7 +63,7 @@ def too_short(metrics: StageMetrics, latency_ns: float | None) -> str | None:
 def follows(
     stage: StageRecord, metrics: StageMetrics | None, latency_ns: float | None
 ) -> bool | None:
-    """Return whether the server followed the rate of a stage, by the rule above; None: unknown.
+    """Return True if the server followed the rate of a stage, by the rule above; None: unknown.
 
     ``latency_ns``: :func:`own_latency_ns` of the test.
     """
@@ -81,26 +80,26 @@ def follows(
 
 
 def allowance(stage: StageRecord, metrics: StageMetrics) -> float:
-    """Return the share by which a server that follows may be behind."""
+    """Return the share by which a server may be behind and still follow."""
     if stage.arrivals == "constant":
         return 1 - FOLLOWS
     return min(_MOST_BEHIND, max(1 - FOLLOWS, 1.5 / math.sqrt(metrics.requests)))
 
 
 def behind(metrics: StageMetrics, latency_ns: float | None) -> float:
-    """Return the share of the requests by which the server is behind, the worst of three signs."""
+    """Return the share of requests by which the server is behind: the worst of three signs."""
     assert metrics.departures is not None
     usual = max(latency_ns or 0, metrics.latency_ns.p50 if metrics.latency_ns else 0)
     typical = (metrics.offered_per_second or 0) * usual / 1e9
     waiting = ((metrics.outstanding or 0) - typical) / metrics.requests
-    # A latency may grow by more than the time of sending.
+    # The latency may grow by more than the time of sending.
     return min(1.0, max(1 - metrics.departures, waiting, metrics.growth or 0))
 
 
 def knee(stages: Measured) -> Knee | None:
-    """Return the knee of all stages of open loops; None if fewer than two can be judged.
+    """Return the knee of all open loops; None if fewer than two stages can be judged.
 
-    A stage that was interrupted, lost its server, or is too short, is not judged.
+    Stages that were interrupted, lost their server or are too short are not judged.
     """
     latency = own_latency_ns(stages)
     judged = [
@@ -119,7 +118,7 @@ def knee(stages: Measured) -> Knee | None:
 
 
 def offered(stage: StageRecord, metrics: StageMetrics | None) -> float:
-    """Return the offered rate of an open loop; the named one if nothing was measured."""
+    """Return the offered rate of an open loop; the named rate if nothing was measured."""
     assert stage.rate is not None
     return (metrics and metrics.offered_per_second) or stage.rate
 
@@ -127,7 +126,7 @@ def offered(stage: StageRecord, metrics: StageMetrics | None) -> float:
 def planned(
     rate: float, latency_ns: float | None, requests: int | None, duration_s: float | None
 ) -> tuple[int | None, float | None]:
-    """Return the requests and the time of a sweep's stage: long enough for a verdict."""
+    """Return the requests and the time of a sweep's stage, enough for a verdict."""
     least_s = max(_PLANNED_FEWEST / rate, _PLANNED_LATENCIES * (latency_ns or 0) / 1e9)
     return (
         None if requests is None else max(requests, math.ceil(rate * least_s)),
@@ -136,10 +135,10 @@ def planned(
 
 
 def sweep_rates(start: float) -> Generator[float, bool, None]:
-    """Yield the rates to try; the caller sends True after each followed rate, else False.
+    """Yield the rates to try; the caller sends True if a rate was followed, else False.
 
-    From ``start`` rates double until one is not followed, or halve until one is. Then the geometric
-    mean of the last two is tried, three times.
+    From ``start``, rates double until a rate is not followed, or halve until a rate is followed.
+    Then the geometric mean of the last two is tried, three times.
     """
     good: float | None = None
     bad: float | None = None

@@ -1,6 +1,6 @@
 """Requests of a load test: questions of a data set, or made-up texts of given lengths.
 
-No two made-up texts of a test begin alike, so no server can take one from its prompt cache.
+All made-up texts of a test begin differently, so a server cannot use its prompt cache.
 """
 
 import random
@@ -12,8 +12,8 @@ from labctl.evaluation.prompts import Prompt, render
 from labctl.evaluation.question import Dataset, Question
 from labctl.records.serving import LengthRange
 
-#: Short English words, each one token with its leading space in the vocabularies of Llama, Qwen,
-#: GPT and SmolLM. If the server has a tokenizer, words that are not one token are left out.
+#: Short English words; each is one token, with its leading space, in the vocabularies of Llama,
+#: Qwen, GPT and SmolLM. If the server has a tokenizer, words that are not one token are left out.
 _TEXT = """\
 time year people way day man thing woman life child world school state family student group
 country problem hand part place case week company system program question work government number
@@ -35,7 +35,7 @@ class Asked:
     output_tokens: int
 
 
-#: Gives the request with a number (from 1) of a stage with a seed.
+#: Returns a request by its number (from 1) in a stage and the seed of the stage.
 Workload = Callable[[int, int], Asked]
 
 
@@ -54,7 +54,7 @@ def of_dataset(dataset: Dataset, prompt: Prompt, output: LengthRange) -> Workloa
 def made_up(
     words: Sequence[str], prompt: Prompt, prompt_tokens: LengthRange, output: LengthRange
 ) -> Workload:
-    """Return texts of ``words``, one for each wanted token, not counting the prompt's own text."""
+    """Return texts of ``words``: one word per wanted token, not counting the prompt's own text."""
 
     def ask(seed: int, number: int) -> Asked:
         source = random.Random(f"lengths {seed} {number}")  # noqa: S311 - no secret
@@ -67,7 +67,7 @@ def made_up(
 
 
 async def words_of_one_token(client: EndpointClient) -> tuple[tuple[str, ...], bool]:
-    """Return words that are one token each, and True if the server's tokenizer confirmed it.
+    """Return words of one token each, and True if the server's tokenizer confirmed it.
 
     Without a tokenizer all words are returned. Raises the client's errors.
     """

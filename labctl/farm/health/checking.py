@@ -1,6 +1,6 @@
-"""A health check of one board: contact, probe, recipe, verdict, and the ladder where it fails.
+"""A health check of one board: contact, probe, recipe, verdict, and the ladder if it fails.
 
-Checks between the jobs of users are the same for worker, queue and batch.
+Worker, queue and batch use the same checks between the jobs of users.
 """
 
 from collections.abc import Callable, Sequence
@@ -40,13 +40,11 @@ from labctl.state.health import ANSWERED, BY_PEOPLE, UNTRUSTED, BoardHealth, Hea
 from labctl.state.state import lab_state
 from labctl.transport.base import Transport
 
-#: Author of what a check finds.
+#: Author of a check's findings.
 CHECKER = "health check"
 CHECK = BoardUse(CHECKER, kind="check")
 #: Number of earlier checks and changes of health to read.
 _EVENTS = 40
-#: No part of a board's history.
-_LEFT_OUT = (Finding.SLOW, Finding.HOT, Finding.DISTURBED)
 
 Connect = Callable[[Board], Transport]
 
@@ -57,9 +55,9 @@ class CheckResult:
 
     board: str
     verdict: Verdict
-    #: Of the board, after it.
+    #: Health of the board after the check.
     health: BoardHealth
-    #: Files of its probes, in the lab's boards/BOARD/.
+    #: Files of the check's probes, in the lab's boards/BOARD/.
     probes: tuple[str, ...] = ()
     #: The steps of the recovery, successful or not.
     climb: Climb | None = None
@@ -89,15 +87,15 @@ def check(
     looked_through: bool = False,
     use: BoardUse = CHECK,
 ) -> CheckResult:
-    """Check a board under its lease, and keep what was found; ``use`` names the job of which it is.
+    """Check a board under its lease, and keep the findings; ``use`` names the job it belongs to.
 
-    A check cannot find what an untrusted recipe changed. It gives such a board no health unless the
-    board was ``looked_through``.
+    A check cannot find what an untrusted recipe changed. It sets the health of such a board only if
+    the board was ``looked_through``.
 
     A failing board is recovered by its switches, step by step, unless half of the boards of this
     host (``hosted``; default: all of the lab) fail too. If its hdc server fails, the only step is a
     restart of that server, if the switches allow it. Decisions of people (maintenance, retired)
-    stay. Raises BoardBusy, LeaseLost, ConfigError and HostError: they say nothing about the board.
+    stay. Raises BoardBusy, LeaseLost, ConfigError and HostError, which say nothing about the board.
     """
     looking = _Looking(lab, board, connect, observer, use)
     state = looking.state
@@ -116,7 +114,7 @@ def _brought_back(looking: "_Looking", verdict: Verdict) -> tuple[Verdict, Climb
         return verdict, None
     try:
         require_secrets(looking.board)
-    except ConfigError as error:  # the board is bad all the same
+    except ConfigError as error:  # the board stays bad
         reason = f"{verdict.reason}; nothing was tried: {error.message}"
         return replace(verdict, reason=reason), None
 
@@ -130,7 +128,7 @@ def _brought_back(looking: "_Looking", verdict: Verdict) -> tuple[Verdict, Climb
         climb = looking.recover(verdict.reason, look)
     except LinkError as error:
         return _fault_of_host(error), None
-    if climb.helped is None and verdict.finding is Finding.HOST:  # its server is well by now
+    if climb.helped is None and verdict.finding is Finding.HOST:  # its server works again
         looking.lost = True
         verdict = Verdict(Finding.FAILING, climb.steps[-1].reason or "it does not answer")
     if verdict.finding is Finding.FAILING:
@@ -151,8 +149,7 @@ def check_if_due(
 ) -> CheckResult | None:
     """Check a board, as :func:`check`, if a check is due.
 
-    Return None if not, or if somebody uses the board.
-    Raises ConfigError, HostError.
+    Return None if no check is due, or if somebody uses the board. Raises ConfigError, HostError.
     """
     reason = next((one.reason for one in due(lab) if one.board == board.name), None)
     if reason is None:
@@ -184,7 +181,7 @@ class _Looking:
         self.lab, self.board, self.state = lab, board, lab_state(lab)
         self._connect, self._observer = connect, observer
         self.probes: list[BoardProbe] = []
-        #: True if the last look found no board that answers.
+        #: True if the board did not answer at the last look.
         self.lost = False
         #: True if a host is at fault, and the board's switches may restart its hdc server.
         self.server_may_be_restarted = False
@@ -244,10 +241,11 @@ class _Looking:
         return judge(self.probes, self._earlier(probe), settings)
 
     def _earlier(self, now: BoardProbe) -> list[BoardProbe]:
-        """Return the earlier probes that no check found slow, hot or disturbed."""
+        """Return the earlier probes whose findings let them count in the history."""
         left_out = {self.file(probe) for probe in self.probes}
+        left_out_findings = {finding for finding in Finding if not finding.in_history}
         for event in self.state.events.list(self.board.name, kinds=["check"]):
-            if event.value in _LEFT_OUT:
+            if event.value in left_out_findings:
                 files = event.details.get("files")
                 left_out.update(map(str, files if isinstance(files, list) else ()))
         found = all_probes(self.lab.root, self.board.name, now.execution)
@@ -260,7 +258,7 @@ class _Looking:
 def _keep(
     looking: _Looking, verdict: Verdict, climb: Climb | None, *, looked_through: bool
 ) -> CheckResult:
-    """Keep the end of a check in the board's history and health."""
+    """Save the result of a check in the board's history and health."""
     state, board, settings = looking.state, looking.board.name, looking.lab.lab.health
     files = [looking.file(probe) for probe in looking.probes]
     evidence = {**verdict.evidence, "files": files}
@@ -305,8 +303,8 @@ def checks_before_jobs(
 ) -> Callable[[FarmJob, str], None]:
     """Return a function that checks a board's health before a job, if a check is due.
 
-    It does nothing in a lab without health checks. ``hosted`` are the boards of this host; None:
-    all of the lab.
+    The function does nothing in a lab without health checks. ``hosted`` are the boards of this
+    host; None: all of the lab.
     """
 
     def show(event: AnyEvent) -> None:
@@ -333,8 +331,9 @@ def require_health(
 ) -> Callable[[FarmJob, str], None]:
     """Return a function that checks a board for a job if a check is due.
 
-    ``hosted`` are the boards of this host; None: all of the lab. It raises BoardOutOfService if the
-    board is sick, unless the job's user holds it, and BoardBusy while an untrusted recipe has it.
+    ``hosted`` are the boards of this host; None: all of the lab. The function raises
+    BoardOutOfService if the board is sick, unless the job's user holds it, and BoardBusy while an
+    untrusted recipe has it.
     """
     look, state = checks_before_jobs(lab, connect, note, hosted=hosted), lab_state(lab)
 

@@ -1,4 +1,4 @@
-"""Boards whose health check is due, and what speaks against a board."""
+"""Boards whose health check is due, and reasons not to trust a board."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ class Due:
 
 
 def due(lab: LabFile) -> list[Due]:
-    """Return the boards whose health check is due now, those that wait longest first.
+    """Return the boards whose health check is due now, longest waiting first.
 
     Boards in maintenance, retired boards and boards changed by an untrusted recipe are never due. A
     bad board is checked like the others: it may have been repaired. Raises HostError, ConfigError.
@@ -43,8 +43,8 @@ def due(lab: LabFile) -> list[Due]:
 def _reason(lab: LabFile, health: BoardHealth, now: float) -> str | None:
     settings = lab.lab.health
     at = health.check_wanted_at
-    # It may also postpone a check that is due. One that lies farther ahead has the date of a clock
-    # that was wrong.
+    # It may also postpone a check that is due. A date farther ahead comes from a clock that was
+    # wrong.
     farthest = now + max(settings.cooling, settings.host_window) + _DAY_SECONDS
     if at is not None and at <= farthest:
         return health.check_wanted_for if at <= now else None
@@ -60,7 +60,7 @@ def _reason(lab: LabFile, health: BoardHealth, now: float) -> str | None:
 
 
 def suspicion(state: LabState, board: str) -> Sequence[str]:
-    """Return the reasons in the last days not to trust a board; none if it is trusted.
+    """Return the reasons in the last days not to trust a board; empty if it is trusted.
 
     A regression seen only on such a board must first be confirmed on another board.
     """

@@ -1,4 +1,4 @@
-"""The recipe of a health check: an ordinary run, judged by what the board did with it before."""
+"""The recipe of a health check: an ordinary run, judged by earlier runs on the board."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ from labctl.runs.record.repository import RunRepository
 from labctl.runs.run import RunRequest, run_recipe
 from labctl.transport.base import Transport
 
-#: Good runs of the recipe to read: enough to find the program before the last ones.
+#: Number of good runs of the recipe to read: enough to find earlier programs, too.
 _EARLIER_RUNS = 1000
 
 
@@ -43,7 +43,7 @@ def run_health_recipe(
     try:
         request = RunRequest(wanted, board, lab, job=use.job, attempt=use.attempt, kind=use.kind)
         outcome = run_recipe(request, connect, observer)
-    except JobError as error:  # before anything ran on the board
+    except JobError as error:  # nothing has run on the board yet
         observer.note(f"note: recipe {wanted.name} cannot run: {error.message}")
         return None
     if outcome.exit_status == 0:

@@ -1,8 +1,8 @@
-"""The speed of a board against its own history: which of its parts became slower.
+"""The speed of a board against its own history: the parts that became slower.
 
-Each part (memory, a way to read storage, arithmetic with a quantization) is one test, of the mean
-of its rates with 1, 2, 4 … threads. All tests of a check share one error. A slowdown has to be
-found by two probes in a row, so one disturbed probe makes no board bad.
+Each part (memory, a method of reading storage, arithmetic with a quantization) has one test, on the
+mean of its rates with 1, 2, 4 … threads. All tests of a check share one error. Two probes in a row
+must find a slowdown, so one disturbed probe does not make a board bad.
 """
 
 import math
@@ -14,7 +14,7 @@ from labctl.stats.hypothesis_tests import NextValue, holm, predict_next
 
 #: Probability that a probe of a board that has not changed shows a slowdown somewhere.
 ERROR = 0.02
-#: Probes of one quiet board differ at least by this much, whatever a few of them show.
+#: Minimum assumed difference between probes of one quiet board, even if a few probes differ less.
 _LEAST_SCATTER = 0.005
 
 
@@ -62,13 +62,13 @@ def judge_speed(
     least_history: int,
     slower: float,
 ) -> Speed:
-    """Compare the rates of a probe with those of earlier probes, by name.
+    """Compare the rates of a probe with the rates of earlier probes, by name.
 
     Args:
         now: ``"memory read, 4 threads"`` -> bytes per second.
-        earlier: the same of good probes of the same board and firmware.
-        least_history: earlier probes that a part needs.
-        slower: a smaller share is no slowdown.
+        earlier: the rates of good probes of the same board and firmware.
+        least_history: number of earlier probes that a part needs.
+        slower: a smaller share does not count as a slowdown.
     """
     tests: dict[str, NextValue] = {}
     unjudged = []
@@ -92,7 +92,7 @@ def judge_speed(
 
 
 def confirmed(first: Speed, second: Speed) -> tuple[Slower, ...]:
-    """Return the findings that two probes in a row share, as the second has them."""
+    """Return the second probe's findings for parts that the first probe found slower, too."""
     before = {one.part for one in first.slower}
     return tuple(one for one in second.slower if one.part in before)
 

@@ -1,11 +1,12 @@
-"""The verdict of a health check: what its probes say about a board, and what its health is then."""
+"""The verdict of a health check on its probes, and the health of the board after it."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal, Self
 
 from labctl.board.probe_files import probe_rates
 from labctl.config.health import HealthChecks
@@ -18,7 +19,7 @@ from labctl.state.health import BY_PEOPLE, BoardHealth, Health
 from labctl.stats.describe import mean
 from labctl.stats.intervals import student_quantile
 
-#: A board is hot at this many degrees Celsius above its own warmest, at least.
+#: A board is hot at least this many degrees Celsius above its own warmest temperature.
 _HOTTER = 5.0
 #: Error of the limit of temperatures.
 _ERROR = 0.01
@@ -33,19 +34,30 @@ _STEADY = 5
 class Finding(StrEnum):
     """Findings of a health check."""
 
-    GOOD = "good"
+    is_good: bool | None
+    """Verdict on the board; None: no verdict."""
+    in_history: bool
+    """True if later checks compare their probes with the probes of this one."""
+
+    def __new__(cls, value: str, is_good: bool | None, in_history: bool) -> Self:
+        """Make a finding that equals its word in the board's history."""
+        made = str.__new__(cls, value)
+        made._value_, made.is_good, made.in_history = value, is_good, in_history
+        return made
+
+    GOOD = "good", True, True
     #: Slower than its own history, twice in a row, and not hot.
-    SLOW = "slow"
+    SLOW = "slow", False, False
     #: Slower, and throttled or hotter than ever.
-    HOT = "hot"
+    HOT = "hot", None, False
     #: No verdict on speed: too little history.
-    SHORT = "short history"
+    SHORT = "short history", True, True
     #: No verdict: something else kept the board busy.
-    DISTURBED = "disturbed"
+    DISTURBED = "disturbed", None, False
     #: No contact, or the check could not be done, and no recovery helped.
-    FAILING = "failing"
+    FAILING = "failing", False, True
     #: Half of its host's boards fail, or that host is away: no verdict on this board.
-    HOST = "host"
+    HOST = "host", None, True
 
 
 @dataclass(frozen=True)
@@ -57,39 +69,101 @@ class Verdict:
     evidence: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass
+class Probes:
+    """Input of a check: one or two probes in a row, and the good ones before them."""
+
+    in_a_row: Sequence[BoardProbe]
+    like: Sequence[BoardProbe]
+    """Earlier ones of the same history: execution, firmware and agent."""
+    settings: HealthChecks
+
+    @property
+    def last(self) -> BoardProbe:
+        """The newest probe."""
+        return self.in_a_row[-1]
+
+    @cached_property
+    def speeds(self) -> Sequence[Speed]:
+        """Speeds in the probes in a row."""
+        return [
+            judge_speed(
+                probe_rates(probe),
+                [probe_rates(one, like=probe) for one in self.like],
+                least_history=self.settings.history,
+                slower=self.settings.slower,
+            )
+            for probe in self.in_a_row
+        ]
+
+    def verdict(self, finding: Finding, reason: str, **more: object) -> Verdict:
+        """Return a verdict on the speed, with what it rests on."""
+        smallest = self.speeds[-1].smallest
+        evidence = {
+            "probes": [f"{probe.taken:%Y-%m-%dT%H:%M:%SZ}" for probe in self.in_a_row],
+            "earlier": len(self.like),
+            "smallest_slowdown": {part: round(share, 4) for part, share in smallest.items()},
+        }
+        return Verdict(finding, reason, {**evidence, **more})
+
+
+#: Returns the verdict of one check; None: it has found nothing; "again": it needs a second probe.
+Check = Callable[[Probes], Verdict | Literal["again"] | None]
+
+
+def find_disturbance(probes: Probes) -> Verdict | None:
+    """Find other programs that used the board during the probe."""
+    shares = (probes.last.memory_others_share, probes.last.storage_others_share)
+    busiest = max((share for share in shares if share is not None), default=0.0)
+    if busiest <= LOUD:
+        return None
+    told = f"everything else used {busiest:.0%} of a CPU meanwhile: no verdict on its speed"
+    return Verdict(Finding.DISTURBED, told)
+
+
+def find_short_history(probes: Probes) -> Verdict | None:
+    """Find a board with too few probes for a verdict on its speed."""
+    if probes.speeds[-1].judged:
+        return None
+    many = f"{len(probes.like)} of {probes.settings.history} earlier checks of this firmware"
+    told = f"it answers; no verdict on its speed yet: {many}"
+    return probes.verdict(Finding.SHORT, told)
+
+
+def find_slowdown(probes: Probes) -> Verdict | Literal["again"] | None:
+    """Find what two probes in a row show to be slower than before; heat explains it."""
+    if len(probes.speeds) == 1:
+        return "again" if probes.speeds[0].slower else None
+    slower = confirmed(*probes.speeds)
+    if not slower:
+        return None
+    parts = [
+        {"part": s.part, "share": round(s.share, 4), "p": s.probability, "scatter": s.scatter}
+        for s in slower
+    ]
+    reason = "; ".join(str(one) for one in slower)
+    if heat := _heat(probes.last, probes.like):
+        return probes.verdict(Finding.HOT, f"hot ({heat}): {reason}", slower=parts)
+    return probes.verdict(Finding.SLOW, reason, slower=parts)
+
+
+#: All checks, in their order: the first verdict counts. Without one the board is good.
+CHECKS: list[Check] = [find_disturbance, find_short_history, find_slowdown]
+
+
 def judge(
     probes: Sequence[BoardProbe], earlier: Sequence[BoardProbe], settings: HealthChecks
 ) -> Verdict | None:
     """Judge one or two probes in a row by the good probes before them.
 
-    None: the first shows a slowdown, and a second has to confirm it.
+    None: a second probe has to confirm what the first shows.
     """
-    last = probes[-1]
-    if disturbed := _others(last):
-        return Verdict(Finding.DISTURBED, disturbed)
-    like = [probe for probe in earlier if is_like(probe, last)]
-    speeds = [_speed(probe, like, settings) for probe in probes]
-    evidence: dict[str, Any] = {
-        "probes": [f"{probe.taken:%Y-%m-%dT%H:%M:%SZ}" for probe in probes],
-        "earlier": len(like),
-        "smallest_slowdown": {w: round(share, 4) for w, share in speeds[-1].smallest.items()},
-    }
-    if not speeds[-1].judged:
-        many = f"{len(like)} of {settings.history} earlier checks of this firmware"
-        return Verdict(Finding.SHORT, f"it answers; no verdict on its speed yet: {many}", evidence)
-    if len(speeds) == 1:
-        if speeds[0].slower:
-            return None
-    elif slower := confirmed(*speeds):
-        evidence["slower"] = [
-            {"part": s.part, "share": round(s.share, 4), "p": s.probability, "scatter": s.scatter}
-            for s in slower
-        ]
-        reason = "; ".join(str(one) for one in slower)
-        if heat := _heat(last, like):
-            return Verdict(Finding.HOT, f"hot ({heat}): {reason}", evidence)
-        return Verdict(Finding.SLOW, reason, evidence)
-    return Verdict(Finding.GOOD, f"as fast as in {len(like)} earlier checks", evidence)
+    like = [probe for probe in earlier if is_like(probe, probes[-1])]
+    seen = Probes(probes, like, settings)
+    for check in CHECKS:
+        if found := check(seen):
+            return None if found == "again" else found
+    return seen.verdict(Finding.GOOD, f"as fast as in {len(like)} earlier checks")
 
 
 def next_health(
@@ -97,11 +171,11 @@ def next_health(
 ) -> tuple[Health, str]:
     """Return the health of a board after a check, and the reason.
 
-    ``events`` are those of its last checks, this one the last, and of its health.
+    ``events`` are the changes of its health, and its last checks with this check at the end.
     """
     finding, reason = verdict.finding, verdict.reason
     checks = _since_people(events)
-    if before.health in BY_PEOPLE or finding in (Finding.HOST, Finding.DISTURBED, Finding.HOT):
+    if before.health in BY_PEOPLE or finding.is_good is None:
         return _without_verdict(verdict, before, checks)
     told = [v for c in checks if (v := _is_good(c.value)) is not None][-_LOOKED_AT:]
     changes = sum(one is not other for one, other in pairwise(told))
@@ -121,7 +195,7 @@ def next_health(
 def _without_verdict(
     verdict: Verdict, before: BoardHealth, checks: Sequence[BoardEvent]
 ) -> tuple[Health, str]:
-    """Return the health after a check without a verdict: mostly the earlier health."""
+    """Return the health after a check without a verdict: usually the earlier health."""
     finding, reason = verdict.finding, verdict.reason
     kept = before.health, (before.health is not Health.UNKNOWN and before.reason) or reason
     if before.health in BY_PEOPLE:
@@ -147,16 +221,16 @@ def _since_people(events: Sequence[BoardEvent]) -> Sequence[BoardEvent]:
 
 
 def _was(checks: Sequence[BoardEvent], finding: Finding) -> bool | None:
-    """Return True if the last bad check before this one found so; None: there is none."""
+    """Return True if the last earlier bad check has this finding; None without such a check."""
     bad = (Finding.SLOW, Finding.HOT, Finding.FAILING)
     earlier = [check.value for check in checks[:-1] if check.value in bad]
     return earlier[-1] == finding if earlier else None
 
 
 def firmware(facts: BoardFacts) -> str:
-    """Return the system and kernel of a board. A board with new ones begins a new history.
+    """Return the system and kernel of a board. A new system or kernel begins a new history.
 
-    The text is stored in labs, and compared: it must not change.
+    Labs store this text and compare it: its form must not change.
     """
     return f"{facts.os_version or 'system not told'}, kernel {facts.kernel}"
 
@@ -170,19 +244,8 @@ def is_like(probe: BoardProbe, now: BoardProbe) -> bool:
     )
 
 
-def _speed(now: BoardProbe, earlier: Sequence[BoardProbe], settings: HealthChecks) -> Speed:
-    return judge_speed(
-        probe_rates(now),
-        [probe_rates(probe, like=now) for probe in earlier],
-        least_history=settings.history,
-        slower=settings.slower,
-    )
-
-
 def _is_good(value: str) -> bool | None:
-    if value in (Finding.GOOD, Finding.SHORT):
-        return True
-    return False if value in (Finding.SLOW, Finding.FAILING) else None
+    return {str(one): one.is_good for one in Finding}.get(value)
 
 
 def _in_a_row(checks: Sequence[BoardEvent], finding: Finding) -> int:
@@ -194,16 +257,8 @@ def _in_a_row(checks: Sequence[BoardEvent], finding: Finding) -> int:
     return count
 
 
-def _others(probe: BoardProbe) -> str | None:
-    shares = (probe.memory_others_share, probe.storage_others_share)
-    busiest = max((share for share in shares if share is not None), default=0.0)
-    if busiest <= LOUD:
-        return None
-    return f"everything else used {busiest:.0%} of a CPU meanwhile: no verdict on its speed"
-
-
 def _heat(now: BoardProbe, earlier: Sequence[BoardProbe]) -> str | None:
-    """Return the sign of heat in a probe; None without one."""
+    """Return the sign of heat in a probe; None without such a sign."""
     if now.held_down_share:
         return f"its clocks were throttled in {now.held_down_share:.0%} of the samples"
     warmest = _warmest(now)

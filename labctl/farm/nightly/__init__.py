@@ -1,1 +1,1 @@
-"""Nights: builds are compared with the last good one on every board, and commits blamed."""
+"""Nights: compare builds with the last good build on every board, and find the commit to blame."""

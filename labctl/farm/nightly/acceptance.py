@@ -1,8 +1,7 @@
-"""Accept a slowdown: nights then judge what is beside it, until it changes."""
+"""Accept a slowdown: until it changes, nights judge only changes beyond it."""
 
 from collections.abc import Iterator, Sequence
 
-from labctl.checked import unknown
 from labctl.compare.words import percent
 from labctl.config.lab import LabFile
 from labctl.errors import ConfigError
@@ -17,12 +16,13 @@ from labctl.records.night import (
 )
 from labctl.state.accepted import Accepted
 from labctl.state.state import lab_state
+from labctl.suggestions import unknown
 
 
 def accept_slowdown(lab: LabFile, plan: str, row: str, reason: str | None) -> list[Accepted]:
-    """Accept the slowdown of a row, as the last night of a plan measured it.
+    """Accept the slowdown of a row that the last night of a plan measured.
 
-    Raises ConfigError where that night has no such row, or did not find it slower.
+    Raises ConfigError if that night has no such row, or did not find it slower.
     """
     last = next(iter(past_results(lab.root, plan)), None)
     if last is None:
@@ -55,7 +55,7 @@ def accept_slowdown(lab: LabFile, plan: str, row: str, reason: str | None) -> li
 
 
 def unaccept_slowdown(lab: LabFile, plan: str, row: str) -> list[Accepted]:
-    """Take back that a row's slowdown is accepted; return what was. Raises ConfigError."""
+    """Withdraw the acceptance of a row's slowdown, and return it. Raises ConfigError."""
     accepted = lab_state(lab).accepted
     known = accepted.list(plan)
     found = [one for one in known if one.row_name == row]
@@ -68,7 +68,7 @@ def unaccept_slowdown(lab: LabFile, plan: str, row: str) -> list[Accepted]:
 
 
 def accepted_changes(accepted: Sequence[Accepted], row: str) -> dict[str, AcceptedChange]:
-    """Return what is accepted of a row, by variant."""
+    """Return the accepted slowdowns of a row, by variant."""
     return {
         one.variant: AcceptedChange(ratio=one.ratio, source=one.source, good=one.good)
         for one in accepted
@@ -89,11 +89,11 @@ def accepted_lines(accepted: Sequence[Accepted]) -> Iterator[str]:
 def keep_accepted(
     lab: LabFile, result: NightResult, rows: Sequence[NightRow], moved: Sequence[str]
 ) -> list[Accepted]:
-    """End what no longer holds after a night; return what is accepted still.
+    """End acceptances that a night made invalid; return those that remain.
 
-    That is over where the row is faster again, or slower by as much as it has to find beyond it,
-    and where the last good of its build is another, or becomes it (``moved``). A slowdown that was
-    accepted while the night ran is not judged by it. Raises HostError, ConfigError.
+    An acceptance ends if the row is faster again, if it is slower than accepted by the slowdown to
+    find, or if its build has another last good or gets one (``moved``). A night does not judge a
+    slowdown that was accepted while it ran. Raises HostError, ConfigError.
     """
     known = lab_state(lab).accepted
     of_night = {row.name: row for row in rows}

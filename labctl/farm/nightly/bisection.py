@@ -1,17 +1,17 @@
 """Search for the first slow commit of a list by noisy measurements, with a stated error.
 
-Each pair of runs, of the last good build and of a commit, moves the probability of each commit to
+Each pair of runs, of the last good build and of a commit, updates the probability of each commit to
 be the first slow one (a Bayesian bisection, as in R. Nowak, Noisy generalized binary search, NIPS
-2009): a pair is the confirmed slowdown from the first slow commit on, and nothing before it, with
-noise of heavy tails. The commit whose answer is least certain is measured next. Where one
-place has nearly all probability, that commit and the one before it are compared in turns: only that
-comparison names a commit. Otherwise the answer is a range.
+2009). The model of a pair: the confirmed slowdown from the first slow commit on, no slowdown before
+it, and noise with heavy tails. The commit with the least certain answer is measured next. When one
+place has nearly all probability, its commit and the commit before it are compared in turns: only
+this comparison names a commit. Otherwise the answer is a range.
 """
 
 import math
 from dataclasses import dataclass, field
 
-#: Probability at which a place is compared with the one before it.
+#: Probability at which a place is compared with the place before it.
 CONFIDENT = 0.997
 #: Probability of the commits of a range.
 RANGE = 0.999
@@ -25,7 +25,7 @@ _DEGREES = 4
 
 @dataclass(frozen=True)
 class Places:
-    """Places of a range, from ``first`` to ``last``: the first slow commit is one of them."""
+    """Places of a range, from ``first`` to ``last``, which contains the first slow commit."""
 
     first: int
     last: int
@@ -33,10 +33,10 @@ class Places:
 
 @dataclass
 class Bisection:
-    """Search in ``count`` commits, oldest first, of which the last is slow.
+    """Search in ``count`` commits, oldest first; the last one is slow.
 
     Args:
-        slowdown: the confirmed one, of logarithms.
+        slowdown: the confirmed slowdown, as a logarithm.
         noise: standard deviation of the logarithm of one run's value.
     """
 
@@ -45,7 +45,7 @@ class Bisection:
     noise: float
     #: Commits that cannot be built or run: they are skipped, as git does.
     skipped: set[int] = field(default_factory=set)
-    #: Commits that were compared with the one before them, and are not slower.
+    #: Commits that a comparison found not slower than the commit before them.
     cleared: set[int] = field(default_factory=set)
     pairs: int = 0
 
@@ -53,9 +53,9 @@ class Bisection:
         self._logs = [0.0] * self.count
 
     def observe(self, place: int, change: float, before: int = -1) -> None:
-        """Note a pair: the logarithm of a commit's time over that of one ``before`` it.
+        """Note a pair: the logarithm of a commit's time over the time of a commit ``before`` it.
 
-        By default that is the last good build.
+        ``before`` is the last good build by default.
         """
         scale = max(self.noise, 1e-6) * math.sqrt(2) * math.sqrt((_DEGREES - 2) / _DEGREES)
         slow, fast = (_log_student((change - mean) / scale) for mean in (self.slowdown, 0.0))
@@ -64,7 +64,7 @@ class Bisection:
         self.pairs += 1
 
     def clear(self, places: Places) -> None:
-        """Note that none of some commits is the first slow one, whatever pairs said before."""
+        """Note that some commits do not contain the first slow one, regardless of earlier pairs."""
         for place in range(places.first, places.last + 1):
             self.cleared.add(place)
 
@@ -94,9 +94,9 @@ class Bisection:
         return _MOST_PER_STEP * (2 + math.ceil(math.log2(max(2, self.count))))
 
     def likely(self) -> Places | None:
-        """Return the place with nearly all probability; None: no such place yet.
+        """Return the place with nearly all probability; None if there is no such place yet.
 
-        It has several commits where those between cannot be measured.
+        The place has several commits if some of them cannot be measured.
         """
         known = self.probabilities
         for places in self._places():
@@ -116,7 +116,7 @@ class Bisection:
         return None if best is None else best[1]
 
     def range(self) -> Places:
-        """Return the shortest row of commits, by their places, that has probability RANGE."""
+        """Return the shortest range of commits that has probability RANGE."""
         known, places = self.probabilities, self._places()
         low, high, total = 0, len(places) - 1, 1.0
         shares = [sum(known[one.first : one.last + 1]) for one in places]

@@ -1,14 +1,14 @@
-"""Errors of a night, and the pairs of runs that they take.
+"""Error probabilities of a night, and the pairs of runs that they require.
 
-A night errs in two ways. A false alarm blames a good commit: over all rows of a night that has at
-most probability FALSE_ALARM, split over the looks at all variants that go into the confirmation
-(C. E. Bonferroni); what they are confirmed by was not seen when they were chosen. A miss passes a
-slow commit: the screening lets a slowdown of the size to find pass with at most MISSED, since a row
-passes only where its one-sided bound excludes it. The confirmation lets as many pass, over all its
-looks, and has the power FOUND.
+A night errs in two ways. A false alarm blames a good commit. Over all rows of a night its
+probability is at most FALSE_ALARM, split over the looks at all variants in the confirmation (C. E.
+Bonferroni). The confirmation uses new pairs, which did not select these variants. A miss passes a
+slow commit. The screening passes a slowdown of the size to find with probability MISSED at most,
+since a row passes only if its one-sided bound excludes that slowdown. The confirmation passes it
+with the same probability, over all its looks, and has the power FOUND.
 
-These hold for normal noise by Student's t, and for any other by the drawn order of each pair: both
-tests have to agree, so that no look decides before it has the pairs with which the second can.
+These bounds hold for normal noise by Student's t, and for any other noise by the drawn order of
+each pair. Both tests must agree, so no look decides before it has enough pairs for the second test.
 """
 
 import math
@@ -21,36 +21,36 @@ from labctl.stats.power import least_difference, repeats_for_difference, repeats
 FALSE_ALARM = 0.0005
 #: Probability with which the screening lets a slowdown of the size to find pass.
 MISSED = 0.005
-#: Looks at the confirmation, each after as many pairs again. The second one has the power FOUND;
-#: the third is for noise that was larger than it was known to be.
+#: Number of looks at the confirmation, each after the same number of pairs. The second look has the
+#: power FOUND; the third is for noise larger than expected.
 LOOKS = 3
 FOUND = 0.995
-#: Slowdowns that a row is promised to find are found with at least this probability.
+#: Minimum probability of finding a slowdown of the size that a row promises to find.
 PROMISED = 0.98
 #: Share of sound rows that the screening passes.
 PASSED = 0.9
-#: Variants that are expected in the confirmation, for the plan.
+#: Number of variants that the plan expects in the confirmation.
 EXPECTED = 2
 #: Maximum pairs of a row: more would waste the night.
 MOST_PAIRS = 80
-#: Noise to plan a row with while its own is unknown.
+#: Noise for planning a row while its own noise is unknown.
 _USUAL_NOISE = 0.02
-#: False "looping" of a sound board, of all its rows in a month of nights.
+#: Probability of a false "looping" of a good board, over all its rows in a month of nights.
 _LOOPING, _MONTH = 0.01, 30
-#: Pairs of equal programs of a row, in a night.
+#: Number of pairs of equal programs of a row in a night.
 SAME_PAIRS = 2
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Pairs of runs of a row: of the screening, and of each look of the confirmation."""
+    """Number of pairs of runs of a row, in the screening and in each look of the confirmation."""
 
     screen: int
     look: int
 
     @property
     def all(self) -> int:
-        """All that a row can take."""
+        """Maximum number of pairs of the row."""
         return self.screen + LOOKS * self.look
 
 
@@ -59,19 +59,19 @@ def look_error(confirming: int) -> float:
     return FALSE_ALARM / (LOOKS * max(1, confirming))
 
 
-#: The fewest pairs that decide.
+#: Minimum numbers of pairs for a decision.
 LEAST = Pairs(least_differences(MISSED), least_differences(look_error(EXPECTED)))
 
 
 def scatter_error(rows: int) -> float:
-    """Return the error of each test of a board's scatter, with so many rows on it."""
+    """Return the error of each test of a board's scatter; ``rows``: number of rows on the board."""
     return _LOOPING / _MONTH / max(1, rows)
 
 
 def plan_pairs(noise: float | None, find: float, practical: float) -> Pairs | None:
-    """Return the pairs that find a slowdown of ``find``; None if no useful number does.
+    """Return the pairs that find a slowdown of ``find``; None if it takes too many.
 
-    ``noise`` is the standard deviation of the logarithm of one run's value; None: not known yet.
+    ``noise`` is the standard deviation of the logarithm of one run's value; None if not yet known.
     """
     noise = _USUAL_NOISE if noise is None else noise
     size = math.log1p(find)

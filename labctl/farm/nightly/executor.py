@@ -1,4 +1,4 @@
-"""Interface of a night to the world: builds, runs, boards and the time."""
+"""Interface of a night to builds, runs, boards and the time."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ GOOD, HEAD = "good", NightPart.HEAD
 class Built:
     """One side of a build.
 
-    ``key`` is that of its artifact; ``program`` a digest of its deployed files, equal where each
-    byte is. ``source`` is for people; ``side`` is ``good``, ``head`` or a commit, once the night
-    knows it.
+    ``key`` is the key of its artifact; ``program`` a digest of its deployed files, equal if all
+    bytes are equal. ``source`` is for people; ``side`` is ``good``, ``head`` or a commit, when the
+    night knows it.
     """
 
     key: str
@@ -28,7 +28,7 @@ class Built:
 
 @dataclass(frozen=True)
 class Measured:
-    """The result of one run: a time for each variant, less is faster."""
+    """The result of one run: a time for each variant; lower is faster."""
 
     run: str
     values: Mapping[str, float]
@@ -38,26 +38,26 @@ class Measured:
 
 @dataclass(frozen=True)
 class Trouble:
-    """The reason not to use a board now; ``passes``: nobody has to decide anything first."""
+    """The reason not to use a board now; ``passes``: it can end without a decision by people."""
 
     reason: str
     passes: bool = False
 
 
 class Executor(Protocol):
-    """Builds and measures. What fails raises the errors of :mod:`labctl.errors`, with blame.
+    """Builds and measures. Failures raise the errors of :mod:`labctl.errors`, with blame.
 
-    ServiceAway says that all boards are the same in this: the night waits. Other errors of
-    infrastructure count against the board.
+    ServiceAway affects all boards alike: the night waits. Other errors of infrastructure count
+    against the board.
     """
 
     def now(self, board: str | None = None) -> float:
-        """Return the time in seconds since 1970; a simulation has one for each board."""
+        """Return the time in seconds since 1970; a simulation has a clock for each board."""
 
     def wait(self, board: str | None, seconds: float, why: str) -> None:
-        """Let time pass, of one board or of all; ``why`` is for people.
+        """Let time pass for one board or for all; ``why`` is for people.
 
-        Raises KeyboardInterrupt as soon as the night is to end.
+        Raises KeyboardInterrupt as soon as the night must end.
         """
 
     def each(self, work: Callable[[str], None], boards: Sequence[str]) -> None:
@@ -77,26 +77,26 @@ class Executor(Protocol):
     ) -> Measured:
         """Run the recipe of a row, as the first job of ``queued``; ``began`` gets the run's id.
 
-        Those are the next runs of its pair, which are all put into the queue at once.
+        ``queued`` has the next runs of its pair, which are all added to the queue at once.
         """
 
     def job(self, known: str | None) -> str:
-        """Return the job of a run: ``known``, or a new one."""
+        """Return the job of a run: ``known``, or a new job."""
 
     def has_begun(self, job: str) -> bool:
-        """Return True if a job runs or has ended: it takes no further time to wait for it."""
+        """Return True if a job runs or has ended: it needs no further time in the plan."""
 
     def withdraw(self, jobs: Sequence[str]) -> None:
-        """Take jobs out of the queue."""
+        """Remove jobs from the queue."""
 
     def trouble(self, board: str) -> Trouble | None:
-        """Return the reason not to use a board now; None: there is none."""
+        """Return the reason not to use a board now; None without such a reason."""
 
     def suspicion(self, board: str) -> str | None:
         """Return the reasons in a board's history not to trust it; None: it is trusted."""
 
     def suspect(self, board: str, reason: str) -> None:
-        """Note that a board's verdicts cannot be trusted."""
+        """Mark a board whose verdicts cannot be trusted."""
 
     def commits(self, name: str, sides: Mapping[str, Built]) -> Sequence[str]:
-        """Return the commits between the last good one and head, without both, oldest first."""
+        """Return the commits after the last good one and before head, oldest first."""

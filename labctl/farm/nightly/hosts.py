@@ -11,7 +11,7 @@ from labctl.units import duration
 
 
 def check_reach(lab: LabFile, board: str, own: str) -> None:
-    """Raise ConfigError for a board of another host that no night of this one can measure."""
+    """Raise ConfigError for a board of another host that a night of this host cannot measure."""
     known = lab.lab.boards.get(board)
     there = None if known is None else known.host
     if there is None or there == own:

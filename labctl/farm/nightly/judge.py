@@ -1,6 +1,6 @@
-"""Judge the pairs of a row: what the screening excludes, and what the confirmation shows.
+"""Judge the pairs of a row: the screening excludes slowdowns, the confirmation shows them.
 
-A board's verdict flips if a night contradicts the one before it on the same builds.
+A board's verdict flips if a night contradicts the night before on the same builds.
 """
 
 import math
@@ -43,7 +43,7 @@ def night_before(lab: LabFile, now: NightResult) -> NightResult | None:
 def keep_flips(lab: LabFile, before: NightResult, now: NightResult) -> None:
     """Keep one flip of each board on which two nights disagree about the same builds.
 
-    A night that is ended again after a kill adds none. Raises HostError, ConfigError.
+    A killed night that ends a second time adds no second flip. Raises HostError, ConfigError.
     """
     earlier = {(one.row, one.variant, one.board): one for one in before.findings}
     flipped: dict[str, list[tuple[NightFinding, NightFinding]]] = {}
@@ -69,7 +69,7 @@ def keep_flips(lab: LabFile, before: NightResult, now: NightResult) -> None:
 
 def _contradict(was: NightFinding, one: NightFinding) -> bool:
     measured = was.ratio is not None and one.ratio is not None
-    is_alike = was.accepted == one.accepted  # else both are not judged beside the same
+    is_alike = was.accepted == one.accepted  # else the references differ
     return measured and is_alike and {was.verdict, one.verdict} == _FLIP
 
 
@@ -93,15 +93,15 @@ _LEAST_WILD = 8
 def excludes(
     good: Sequence[float], head: Sequence[float], find: float, error: float = MISSED
 ) -> bool:
-    """Return True if pairs show that head is not slower by ``find``, a share, or more.
+    """Return True if pairs show that head is not slower by ``find`` (a share) or more.
 
-    ``error`` is the probability of this result for a head that is slower by exactly ``find``, of
-    Student's test, and of the test of signs that the drawn order of each pair justifies.
+    ``error`` is the probability of this result for a head that is slower by exactly ``find``: in
+    Student's test, and in the test of signs, which the drawn order of each pair justifies.
     """
     return _excludes(tuple(good), tuple(head), find, error)
 
 
-@lru_cache(maxsize=4096)  # the same pairs are asked about before each further pair of a board
+@lru_cache(maxsize=4096)  # called again with the same pairs before each further pair of a board
 def _excludes(good: tuple[float, ...], head: tuple[float, ...], find: float, error: float) -> bool:
     if len(good) < least_differences(error):
         return False
@@ -123,7 +123,7 @@ def shows_slower(good: Sequence[float], head: Sequence[float]) -> bool:
 def is_suspicious(state: RowState, variant: str) -> bool:
     """Return True if the screening excludes no slowdown, so that the confirmation decides.
 
-    Of a row that is too noisy to exclude one: if it looks slower.
+    If a row is too noisy to exclude a slowdown: return True if it looks slower.
     """
     good, head = state.pairs(Stage.SCREEN, variant)
     if state.row.is_too_noisy:
@@ -132,7 +132,7 @@ def is_suspicious(state: RowState, variant: str) -> bool:
 
 
 def compare_pairs(row: NightRow, good: Sequence[float], head: Sequence[float], error: float) -> Row:
-    """Compare both sides as ``labctl compare`` does two variants of one run.
+    """Compare both sides as ``labctl compare`` compares two variants of one run.
 
     Head is slower only if the test of signs agrees, at the same error.
     """
@@ -158,7 +158,7 @@ def compare_pairs(row: NightRow, good: Sequence[float], head: Sequence[float], e
 
 
 def rhythm_of(state: RowState, variant: str) -> Rhythm | None:
-    """Return the rhythm of a row's runs, if it is as large as what matters; else None."""
+    """Return the rhythm of a row's runs if it is large enough to matter; else None."""
     screen, confirm = (state.turns(stage, variant) for stage in (Stage.SCREEN, Stage.CONFIRM))
     # Other rows may have been measured between both.
     found = find_rhythm(confirm) or find_rhythm([*screen, *confirm])
@@ -166,7 +166,7 @@ def rhythm_of(state: RowState, variant: str) -> Rhythm | None:
 
 
 def same_finding(state: RowState, variant: str) -> NightFinding:
-    """Return what is known of a variant whose sides are the same program: no verdict."""
+    """Return the finding for a variant whose sides are the same program: no verdict."""
     good, _ = state.pairs(Stage.SAME, variant)
     return NightFinding(
         row=state.row.name,
@@ -182,12 +182,12 @@ def same_finding(state: RowState, variant: str) -> NightFinding:
 
 
 def finding(state: RowState, variant: str, confirming: int) -> NightFinding:
-    """Return the verdict on a variant of a row that was measured."""
+    """Return the verdict on a variant of a measured row."""
     row = state.row
     screen, confirm = (state.pairs(stage, variant) for stage in (Stage.SCREEN, Stage.CONFIRM))
     pairs = len(screen[0]) + len(confirm[0])
     if not is_suspicious(state, variant):
-        confirm = ([], [])  # it was beside another variant
+        confirm = ([], [])  # another variant needed these pairs
     good, head = confirm if confirm[0] else screen
     found = NightFinding(
         row=row.name,
@@ -229,10 +229,10 @@ def finding(state: RowState, variant: str, confirming: int) -> NightFinding:
 
 
 def slower(state: RowState, variant: str, confirming: int) -> Row | None:
-    """Return the comparison of the first look that confirms a slowdown; None: there is none."""
+    """Return the comparison of the first look that confirms a slowdown; None if no look does."""
     good, head = state.pairs(Stage.CONFIRM, variant)
     of_row = state.row
-    if state.accepted(variant):  # what comes on top of it has to be another `find`
+    if state.accepted(variant):  # a further slowdown must reach `find` again
         of_row = of_row.model_copy(update={"practical": of_row.find})
     for look in range(1, LOOKS + 1):
         count = look * state.row.look
@@ -255,7 +255,7 @@ def rhythm_text(rhythm: Rhythm) -> str:
 def is_wild(state: RowState, variant: str) -> bool:
     """Return True if results of both builds scatter far more than in the board's history.
 
-    The ratio of both variances is tested (F test), at the error that a row has in a month.
+    Tests the ratio of both variances (F test), at the error of a row in a month.
     """
     good, head = state.pairs(Stage.CONFIRM, variant)
     if not _scatters(state.row, good, head):
@@ -279,7 +279,7 @@ def _scatter(values: Sequence[float]) -> float:
 
 
 def decided_look(state: RowState, variant: str, confirming: int) -> bool:
-    """Return True if a variant needs no further pair of the confirmation."""
+    """Return True if a variant needs no further pairs in the confirmation."""
     good, head = state.pairs(Stage.CONFIRM, variant)
     look = state.row.look
     if len(good) >= LOOKS * look:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from labctl import interrupts
-from labctl.compare.figures import DEFAULT_FIGURES, FIGURES, Figure, figures_of
+from labctl.compare.figures import DEFAULT_FIGURES, FIGURES, figures_of
 from labctl.compare.sides import is_good
 from labctl.config.lab import LabFile
 from labctl.database.base import patience
@@ -29,6 +29,7 @@ from labctl.farm.nightly.judge import NIGHTLY
 from labctl.farm.nightly.night_jobs import NightJobs
 from labctl.farm.nightly.sources import Sources
 from labctl.farm.served_job import execution_of, finished
+from labctl.figures.trials import TrialFigure
 from labctl.index.entry import trial_row
 from labctl.index.rows import TrialRow
 from labctl.records.night import NightRow, NightVerdict
@@ -54,13 +55,13 @@ class LabExecutor:
         return time.time()
 
     def wait(self, board: str | None, seconds: float, why: str) -> None:  # noqa: ARG002 - one clock
-        """Wait, and say why. Raises KeyboardInterrupt as soon as the night is to end."""
+        """Wait, and say why. Raises KeyboardInterrupt as soon as the night must end."""
         self.say(f"{why}; tried again in {duration(seconds * 1e9)}")
         if interrupts.wait(self.jobs.stopping, seconds):
             raise KeyboardInterrupt
 
     def each(self, work: Callable[[str], None], boards: Sequence[str]) -> None:
-        """Do the work of all boards at once. Raises an error of theirs when all have ended.
+        """Do the work of all boards at once. Raises an error of a board when all have ended.
 
         After an error or a first Ctrl-C the runs in progress, one on each board, are finished.
         """
@@ -121,7 +122,7 @@ class LabExecutor:
         return Measured(run, values, seconds, str(done.run().facts.execution))
 
     def job(self, known: str | None) -> str:
-        """Return the job of a run: ``known``, or a new one."""
+        """Return the job of a run: ``known``, or a new job."""
         return self.jobs.job(known)
 
     def has_begun(self, job: str) -> bool:
@@ -129,11 +130,11 @@ class LabExecutor:
         return self.jobs.has_begun(job)
 
     def withdraw(self, jobs: Sequence[str]) -> None:
-        """Take jobs out of the queue."""
+        """Remove jobs from the queue."""
         self.jobs.withdraw(jobs)
 
     def trouble(self, board: str) -> Trouble | None:
-        """Return why the board is out of service or unreachable; None: it may work."""
+        """Return why the board is out of service or unreachable; None if it may work."""
         state = lab_state(self.lab)
         with patience(note=self.say, stopping=self.jobs.stopping):
             health = state.health.get(board)
@@ -145,12 +146,12 @@ class LabExecutor:
         return None if away is None else Trouble(away, passes=True)
 
     def suspicion(self, board: str) -> str | None:
-        """Return the reasons in the last days not to trust the board; None: it is trusted."""
+        """Return the reasons in the last days not to trust the board; None if it is trusted."""
         with patience(note=self.say, stopping=self.jobs.stopping):
             return "; ".join(suspicion(lab_state(self.lab), board)) or None
 
     def suspect(self, board: str, reason: str) -> None:
-        """Keep that the board's verdicts flip, and set its health to looping."""
+        """Record that the board's verdicts flip, and set its health to looping."""
         self.say(reason)
         state = lab_state(self.lab)
         try:
@@ -162,7 +163,7 @@ class LabExecutor:
     def commits(self, name: str, sides: Mapping[str, Built]) -> Sequence[str]:
         """Return the commits between both sides. Raises as :meth:`Sources.commits` does.
 
-        A repository that is away is waited for until the night ends.
+        If a repository is away, waits for it until the night ends.
         """
         return retry_infra(
             lambda: self.sources.commits(name, sides),
@@ -180,18 +181,18 @@ class LabExecutor:
 def run_values(
     row: NightRow, run: str, trials: Sequence[TrialRecord], figure: str | None
 ) -> dict[str, float]:
-    """Return for each variant the median of its good repeats, as a time: less is faster.
+    """Return for each variant the median of its good repeats, as a time: lower is faster.
 
-    A rate per second becomes its inverse in ns. Raises ProgramFailed where the program failed in
-    any repeat, HostError where most of them were lost or the token times are of no use, and
-    ConfigError where no run of the recipe can have the figure.
+    A rate per second becomes its inverse in ns. Raises ProgramFailed if the program failed in any
+    repeat, HostError if most repeats were lost or the token times are unusable, and ConfigError if
+    no run of the recipe can have the figure.
     """
     rows = [trial_row(run, trial) for trial in trials]
     chosen = _figure(trials, rows, figure)
     found: dict[str, float] = {}
     for variant in row.variants:
         own = [one for one in rows if one.variant == variant and is_good(one)]
-        logs = [math.log(value) for one in own if (value := chosen.value(one))]
+        logs = [math.log(value) for one in own if (value := one.figures[chosen.column])]
         mine = [trial for trial in trials if trial.variant == variant]
         failed = sum(trial.state is TrialState.FAILED for trial in mine)
         if not logs or failed >= len(logs) or any(_is_crash(trial) for trial in mine):
@@ -201,7 +202,9 @@ def run_values(
     return found
 
 
-def _figure(trials: Sequence[TrialRecord], rows: Sequence[TrialRow], figure: str | None) -> Figure:
+def _figure(
+    trials: Sequence[TrialRecord], rows: Sequence[TrialRow], figure: str | None
+) -> TrialFigure:
     """Return the figure of a run: the same in each run of a recipe, whatever came together."""
     if figure is None and any(_times_tokens(trial) for trial in trials):
         return FIGURES[DEFAULT_FIGURES[0]]
@@ -209,10 +212,12 @@ def _figure(trials: Sequence[TrialRecord], rows: Sequence[TrialRow], figure: str
     return figures_of(good, [figure] if figure else ())[0]
 
 
-def _failed(variant: str, run: str, trials: Sequence[TrialRecord], figure: Figure) -> LabctlError:
+def _failed(
+    variant: str, run: str, trials: Sequence[TrialRecord], figure: TrialFigure
+) -> LabctlError:
     failure = next((t.failure for t in trials if t.failure), None)
     if failure is None:
-        what = f"run {run}, {variant}: no repeat has the figure {figure.name}"
+        what = f"run {run}, {variant}: no repeat has the figure {figure.gate}"
         timed = [trial for trial in trials if _times_tokens(trial)]
         if figure.needs_token_times and timed:
             return HostError(f"{what}: {_open_checks(timed[0])}")
@@ -224,16 +229,16 @@ def _failed(variant: str, run: str, trials: Sequence[TrialRecord], figure: Figur
 
 
 def _times_tokens(trial: TrialRecord) -> bool:
-    """Return True if a trial is of a kind whose tokens are timed as they come."""
+    """Return True if tokens of this kind of trial are timed on arrival."""
     timing = trial.timing
     if timing is None or timing.arrivals is None:
         return False
-    # One token has no gap. Output with other lines than those of tokens is never timed.
+    # A single token has no gap. Output with lines other than token lines is never timed.
     return 1 < max(timing.generated_tokens or 0, timing.arrivals) == timing.generated_tokens
 
 
 def _open_checks(trial: TrialRecord) -> str:
-    """Return the checks that kept a trial's token times from being judged."""
+    """Return the checks because of which a trial's token times are not judged."""
     found = [f"{one.name}: {one.detail}" for one in trial.checks if one.ok is not True]
     why = "; ".join(found) or "its token times could not be judged"
     return f"trial {trial.number}: {why}"

@@ -19,9 +19,9 @@ def baseline_name(plan: str, build: str) -> str:
     )
 
 
-#: Nights in which each row has to be good, tonight included.
+#: Number of nights, including tonight, in which each row must have been good.
 GOOD_NIGHTS = 3
-#: Verdicts that say whether head is as fast as the last good.
+#: Verdicts on the speed of head beside the last good.
 _JUDGED = (*PASSED, *BLAMED, NightVerdict.SUSPECTED)
 
 
@@ -32,10 +32,10 @@ def keep_good(lab: LabFile, night: Night, build: str, name: str, runs: Sequence[
 
 
 def new_good_runs(night: Night, build: str, past: Sequence[NightResult]) -> tuple[str, ...]:
-    """Return head's runs if nights show that a build's head is good; else none.
+    """Return head's runs if nights show that a build's head is good; else an empty tuple.
 
-    Tonight some row must be good, and of each required row the last verdict within three nights.
-    Head must be another build.
+    At least one row must be good tonight. The last verdict within three nights on each required row
+    must be good. Head must be another build.
     """
     sides = night.state.sides(build)
     if GOOD not in sides or HEAD not in sides or sides[GOOD].key == sides[HEAD].key:
@@ -62,10 +62,10 @@ def new_good_runs(night: Night, build: str, past: Sequence[NightResult]) -> tupl
 def blocking_rows(
     findings: Sequence[NightFinding], nights: Sequence[Sequence[NightFinding]]
 ) -> list[NightFinding]:
-    """Return those of tonight's findings that keep the last good where it is.
+    """Return tonight's findings that prevent a new last good.
 
-    Their last verdict in three nights is bad, or there is none. ``nights``: the findings of each,
-    tonight's first.
+    Their last verdict in three nights is bad or missing. ``nights``: the findings of each night,
+    tonight first.
     """
     return [one for one in findings if last_verdict(one, nights[:GOOD_NIGHTS]) not in PASSED]
 
@@ -75,7 +75,7 @@ def last_verdict(
     nights: Iterable[Sequence[NightFinding]],
     judged: Sequence[NightVerdict] = _JUDGED,
 ) -> NightVerdict | None:
-    """Return the last of some verdicts on a variant of a row; None: no night has one."""
+    """Return the newest ``judged`` verdict on a variant of a row; None if no night has one."""
     found = (
         one.verdict
         for findings in nights

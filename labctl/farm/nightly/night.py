@@ -1,7 +1,7 @@
-"""A night: screen each row against the last good build, then confirm what was not excluded.
+"""A night: screen each row against the last good build, then confirm slowdowns not excluded.
 
-The order of each pair is drawn by a coin of its own: a board whose speed comes and goes in any
-rhythm favours no side, and the tests of :mod:`labctl.farm.nightly.judge` count on it.
+The order of each pair is drawn separately. So a board whose speed changes in a rhythm favours no
+side; the tests of :mod:`labctl.farm.nightly.judge` rely on this.
 
 The journal decides everything: a killed night continues where it stopped. Rows of one board are
 measured one after the other, the most valuable first; boards work in parallel.
@@ -66,7 +66,7 @@ from labctl.records.night import (
 )
 from labctl.records.trial import Failure
 
-#: Jobs of the queue, with what each is to run.
+#: Jobs of the queue, each with the build to run.
 Jobs: TypeAlias = dict[str, Built]
 
 
@@ -83,7 +83,7 @@ class Night:
     def run(self) -> tuple[NightFinding, ...]:
         """Measure as much as the time allows. Return a finding for each variant of each row.
 
-        Raises HostError where the journal cannot be written; all else is in the findings.
+        Raises HostError if the journal cannot be written; all other errors are in the findings.
         """
         self._build()
         self._screen()
@@ -91,7 +91,7 @@ class Night:
         return self.findings()
 
     def findings(self) -> tuple[NightFinding, ...]:
-        """Return what is known by now, in the order of the plan."""
+        """Return the findings so far, in the order of the plan."""
         found = []
         for state in self.state.rows.values():
             found += [self._finding(state, variant) for variant in state.row.variants]
@@ -116,7 +116,7 @@ class Night:
         return self._trusted(self._with_time(state, found))
 
     def _is_judged(self, state: RowState, variant: str) -> bool:
-        """Return True if a variant has its verdict, whatever kept the row from another's."""
+        """Return True if a variant has its verdict, even if another variant of the row has none."""
         if self._needs_screening(state) or is_wild(state, variant):
             return False
         confirming = self.state.confirming or 1
@@ -124,7 +124,7 @@ class Night:
         return not suspicious or slower(state, variant, confirming) is not None
 
     def _with_time(self, state: RowState, one: NightFinding) -> NightFinding:
-        """Return a finding; where the time ran out before a verdict, with how much would do."""
+        """Return a finding; if time ran out before a verdict, add the time that would suffice."""
         is_late = one.verdict is NightVerdict.NOT_MONITORED and self._needs_screening(state)
         if state.row.unmonitored or not is_late:
             return one
@@ -137,7 +137,7 @@ class Night:
         return one.model_copy(update={"reason": f"{one.reason}; {enough}"}) if enough else one
 
     def _trusted(self, one: NightFinding) -> NightFinding:
-        """Return a finding, without blame of the commit if only a suspected board shows it."""
+        """Return a finding; do not blame the commit if only a suspected board shows it."""
         is_measured = one.verdict in (NightVerdict.SLOWER, NightVerdict.FAILS)
         if not is_measured or (why := self._suspicion(one.board)) is None:
             return one
@@ -149,7 +149,7 @@ class Night:
         return self.waits.patiently(board, partial(self.executor.suspicion, board))
 
     def _build(self) -> None:
-        """Build what can be built now; rows wait for what cannot be fetched yet."""
+        """Build all sources that can be fetched now; rows wait for the others."""
         for name in dict.fromkeys(row.build for row in self.record.rows):
             away = self._try_builds(name)
             if not self._rows_of(name):  # nothing waits for it
@@ -160,9 +160,9 @@ class Night:
         return [row for row in self.record.rows if row.build == name and not row.unmonitored]
 
     def build_side(self, name: str, side: str) -> Built | None:
-        """Build a side once; None where it cannot be built.
+        """Build a side once; return None if it cannot be built.
 
-        A source that cannot be fetched is waited for, as long as its rows can be measured then.
+        Waits for a source that cannot be fetched, as long as its rows can still be measured then.
         """
         since = self.executor.now()
         needed = min((2 * row.seconds for row in self._rows_of(name)), default=0.0)
@@ -172,12 +172,12 @@ class Night:
         return self.state.built.get((name, side))
 
     def _try_builds(self, name: str) -> dict[str, LabctlError]:
-        """Build both sides; return why a side has to be tried again, for each such side."""
+        """Build both sides; return the error of each side that must be retried."""
         tried = {side: self._try_to_build(name, side) for side in (GOOD, HEAD)}
         return {side: error for side, error in tried.items() if error}
 
     def _try_to_build(self, name: str, side: str) -> LabctlError | None:
-        """Build a side if the journal does not have its end; return why to try again, if so."""
+        """Build a side unless the journal has its end; return the error if it must be retried."""
         if self._is_decided(name, side):
             return None
         with self._building:
@@ -244,7 +244,7 @@ class Night:
                     self._give_up_builds(name, errors)
 
     def _refused(self, state: RowState) -> Refusal | None:
-        """Return why a row has no measurements to judge; None: it has some, or can have some."""
+        """Return why a row has no measurements to judge; None if it has or may get some."""
         if refused := refused_build(self.state, state.row.build):
             return refused
         if self.state.is_same(state.row.build):
@@ -279,7 +279,7 @@ class Night:
                 if not self._measure(state, GATE_RUN, (HEAD,)):
                     return
             return
-        if self.state.is_same(row.build):  # its pairs judge nothing but the nights themselves
+        if self.state.is_same(row.build):  # its pairs only judge the method of nights
             all(self.measure_pair(state, Stage.SAME, number) for number in range(SAME_PAIRS))
             return
         # Rows that already look slow on this board keep their time for the confirmation.
@@ -293,7 +293,7 @@ class Night:
                 return
 
     def _suspicious(self, state: RowState) -> list[str]:
-        """Return the variants of a screened row that the confirmation decides."""
+        """Return the variants of a screened row that need the confirmation."""
         if state.row.gated or self._needs_screening(state) or self.state.is_same(state.row.build):
             return []
         return [variant for variant in state.row.variants if is_suspicious(state, variant)]
@@ -305,7 +305,7 @@ class Night:
         if self.state.is_same(state.row.build):
             return False
         if self._needs_screening(state):
-            return bool(state.left)  # it came to another board: it is screened there
+            return bool(state.left)  # it moved to another board: it is screened there
         confirming = self.state.confirming or 1
         return any(
             not decided_look(state, variant, confirming) for variant in self._suspicious(state)
@@ -339,7 +339,7 @@ class Night:
             self._leave_suspected(state, Stage.CONFIRM)
 
     def _leave_suspected(self, state: RowState, stage: Stage) -> None:
-        """Take a row that blames the commit from a suspected board to an equal one, if any."""
+        """Move a row that blames the commit from a suspected board to an equal board, if any."""
         if state.next_board and (why := self._suspicion(state.board)):
             reason = f"board {state.board} alone blames no commit: {why}"
             failure = Failure(kind="BoardNotReady", blame=Blame.INFRA, message=reason)
@@ -348,7 +348,7 @@ class Night:
     def _until_settled(
         self, work: Callable[[RowState], None], needed: Callable[[RowState], bool]
     ) -> None:
-        """Do the work of all rows that need it, again for those that went to another board."""
+        """Do the work of all rows that need it; repeat it for rows that moved to another board."""
         tried: set[tuple[str, str]] = set()
         while True:
             boards = by_board(
@@ -377,7 +377,7 @@ class Night:
     ) -> bool:
         """Measure both sides. Return False if the row cannot continue on this board.
 
-        The side that goes first is drawn. ``keep`` seconds before the deadline no pair begins.
+        The first side is drawn. No pair begins in the last ``keep`` seconds before the deadline.
         """
         order = sides if self._coin(state, stage, number) else sides[::-1]
         places = [(stage, number, side) for side in order]
@@ -393,17 +393,17 @@ class Night:
         return True
 
     def _coin(self, state: RowState, stage: Stage, number: int) -> bool:
-        """Throw the coin of a pair; a night that goes on throws it alike."""
+        """Draw the order of a pair; a resumed night draws the same order."""
         words = (self.record.id, state.row.name, state.board, stage, str(number))
         return bool(hashlib.sha256("\0".join(words).encode()).digest()[0] & 1)
 
     def _may_begin(
         self, state: RowState, stage: Stage, places: Sequence[Place], keep: float
     ) -> bool:
-        """Return True if runs of a pair may begin. Those that have begun take no further time."""
+        """Return True if runs of a pair may begin. Runs that have begun need no further time."""
         try:
             return self._is_ready(state, stage, places, keep)
-        except ServiceAway as error:  # until no time was left
+        except ServiceAway as error:  # after waiting until no time was left
             self._leave(state, Failure.of(error), stage, to_other=False)
             return False
 
@@ -445,9 +445,9 @@ class Night:
         self.state.add(NightEntry.model_validate(step))
 
     def _queued(self, state: RowState, stage: Stage, number: int, order: Sequence[str]) -> Jobs:
-        """Return the jobs of the next runs; the journal has them by then.
+        """Return the jobs of the next runs, after writing them to the journal.
 
-        Raises HostError if the night took back a run whose pair is half done.
+        Raises HostError if the night withdrew a run whose pair is half done.
         """
         jobs: Jobs = {}
         is_begun = any((stage, number, side) in state.done for side in order)
@@ -465,7 +465,7 @@ class Night:
         return jobs
 
     def _measure(self, state: RowState, place: Place, order: Sequence[str]) -> bool:
-        """Measure a place; ``order`` has all sides of its pair, which begins again if it fails.
+        """Measure a place; ``order`` has all sides of its pair, which restarts if it fails.
 
         Return False if the row cannot continue on this board.
         """
@@ -514,7 +514,7 @@ class Night:
         return True
 
     def _is_over(self, state: RowState, stage: Stage, side: str, order: Sequence[str]) -> bool:
-        """Return True if runs of a row failed so often that none of this stage begins here."""
+        """Return True if a row failed so often that no run of this stage may begin here."""
         if stage is Stage.SAME:
             return state.has_failed
         if stage in SEARCHING:
@@ -530,10 +530,10 @@ class Night:
         return False
 
     def _waits_for_board(self, state: RowState, stage: Stage, error: LabctlError) -> bool:
-        """Wait for a board after a failure; False: the row leaves it.
+        """Wait for a board after a failure; return False if the row must leave it.
 
-        A board that is away for a minute or two keeps its rows, and longer where no other board can
-        replace it. One that answers and fails again and again does not.
+        A board that is away for a minute or two keeps its rows, and longer if no other board can
+        replace it. A board that answers and fails repeatedly loses its rows.
         """
         failures, now = len(state.failures), self.executor.now(state.board)
         if isinstance(error, ConfigError | ServiceAway | ToolMissing) or failures >= MOST_FAILURES:
@@ -552,7 +552,7 @@ class Night:
         return self.waits.pause(state.board, since, state.pair_seconds, why)
 
     def _check(self, state: RowState, place: Place) -> bool:
-        """Measure a run of the last good, until it comes to its end; as :meth:`_measure`."""
+        """Measure a run of the last good until it finishes; returns as :meth:`_measure`."""
         while place not in state.done:
             if not self._measure(state, place, (GOOD,)):
                 return False
@@ -561,9 +561,9 @@ class Night:
     def _leave(
         self, state: RowState, failure: Failure, stage: Stage, *, to_other: bool = True
     ) -> None:
-        """Take a row to an equal board; give it up where there is none, or unless ``to_other``.
+        """Move a row to an equal board; give it up without such a board or without ``to_other``.
 
-        A search ends where it is: what was confirmed on this board stays so.
+        A search ends instead: a slowdown confirmed on this board stays confirmed.
         """
         self.executor.withdraw(tuple(state.jobs.values()))
         now, name = self.executor.now(state.board), state.row.name
@@ -583,5 +583,5 @@ class Night:
 
 
 def _may_move(state: RowState, stage: Stage) -> bool:
-    """Return True if an equal board can replace the board of a row; a search stays where it is."""
+    """Return True if an equal board can replace the board of a row; a search does not move."""
     return stage not in SEARCHING and state.next_board is not None

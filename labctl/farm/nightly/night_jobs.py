@@ -1,10 +1,10 @@
-"""Runs of a night: jobs of the lab's table, which are one group.
+"""Runs of a night: one group of jobs in the lab's table.
 
-Both runs of a pair are a unit: they are put into the table at once, wait for their turn like all
-jobs, and nobody else gets the board between them. If the unit is cut off between its runs, the
-second is cancelled, and the night begins the pair again. The night runs its jobs on boards of this
+Both runs of a pair are a unit: they are added to the table at once, wait for their turn like all
+jobs, and no other job gets the board between them. If the unit is interrupted between its runs, the
+second run is cancelled and the night repeats the pair. The night runs its jobs on boards of this
 host that no worker serves, and leaves the others to workers. Its journal has the jobs' ids: the
-same command waits for them again, or finds them ended.
+same command waits for these jobs again, or reads their ends.
 """
 
 import math
@@ -53,12 +53,12 @@ from labctl.state.leases import busy
 from labctl.state.state import lab_state
 from labctl.units import duration
 
-#: Longest wait (s) for a board in use, if there is time; after that it counts as failed.
+#: Longest wait (s) for a board in use, if there is time; after that the run counts as failed.
 BUSY_SECONDS = 1800.0
 _LOOK_SECONDS = 1.0
-#: Longest wait (s) for an unreachable shared store; a store failure repeats no measurement.
+#: Longest wait (s) for an unreachable shared store; a store failure does not repeat a measurement.
 _STORE_SECONDS = 120.0
-#: A pair's second run may have to begin after the night's time is over.
+#: Minimum wait (s): a pair's second run may have to begin after the night's end.
 _LEAST_WAIT_SECONDS = 60.0
 _WITHDRAWN = "the night no longer waits for it"
 T = TypeVar("T")
@@ -70,12 +70,12 @@ class NightJobs:
 
     Args:
         lab: the lab, as this host has it.
-        night: the night's id.
-        host: name of this lab host: boards of other hosts are used by their workers.
+        night: id of the night.
+        host: name of this lab host; workers of other hosts use their boards.
         say: gets a line for each step.
         recipe: function that returns the recipe of a row, with its program.
         deadline: end of the night, in seconds since 1970.
-        stopping: set when the night is to end: no further run begins.
+        stopping: set when the night must end: no further run begins.
         busy_seconds: longest wait for a board that others use.
         away_seconds: longest wait for a missing worker: its host may be restarting.
     """
@@ -89,12 +89,12 @@ class NightJobs:
     stopping: Event = field(default_factory=Event)
     busy_seconds: float = BUSY_SECONDS
     away_seconds: float = 180.0
-    #: This night's own worker, and what raises the error that ended it early.
+    #: This night's own worker, and a function that raises the error that ended it early.
     _worker: Worker | None = None
     _check_worker: Callable[[], None] = lambda: None
-    #: Taken by the first who stops the worker: told again, it interrupts what runs.
+    #: Lets only one caller stop the worker: a second stop would interrupt running jobs.
     _stopped: Lock = field(default_factory=Lock)
-    #: Board -> when its worker was first missing, by the monotonic clock.
+    #: Board -> time when its worker was first missing, by the monotonic clock.
     _missed: dict[str, float] = field(default_factory=dict)
     #: Files that are in the shared store, by name and SHA-256.
     _shared: set[tuple[str, str]] = field(default_factory=set)
@@ -105,11 +105,10 @@ class NightJobs:
 
     @contextmanager
     def served(self, worker: Worker, name: str) -> Iterator[None]:
-        """Own the night's group, and run its jobs by a worker of it, until the context ends.
+        """Own the night's group, and run its jobs with its own worker, until the context ends.
 
-        Its jobs that wait then stay for the next process of the night, which goes on with those
-        that were broken off. ``name`` is that of the plan. Raises HostTimeout while another process
-        has it.
+        Jobs that wait then stay for the next process of the night, which resumes interrupted jobs.
+        ``name`` is the plan's name. Raises HostTimeout while another process owns the group.
         """
         group = NewGroup(self.night, "nightly", name, this_user(), restarts=True)
         # This host's lock of the plan is ours: who had it here before is dead.
@@ -127,9 +126,9 @@ class NightJobs:
             self._leave(worker)
 
     def stop(self) -> None:
-        """Let nothing new of the night begin, on any host; what runs now comes to its end.
+        """Let no new run of the night begin, on any host; running jobs finish.
 
-        Called again, as for each board whose work ends then, it changes nothing.
+        Further calls, by each board whose work ends then, change nothing.
         """
         self.stopping.set()
         if (worker := self._worker) is not None and self._stopped.acquire(blocking=False):
@@ -137,7 +136,7 @@ class NightJobs:
             self._leave(worker)
 
     def break_off(self) -> None:
-        """Let nothing new of the night begin, and interrupt what runs here."""
+        """Let no new run of the night begin, and interrupt running jobs on this host."""
         self.stopping.set()
         if self._worker is not None:
             self._worker.break_off()
@@ -147,30 +146,30 @@ class NightJobs:
             self._state.groups.leave(self.night, worker.name)
 
     def job(self, known: str | None) -> str:
-        """Return the job of a run: the one that is known, unless the night took it back.
+        """Return the job of a run: the known job, or a new one if the night withdrew it.
 
-        A new one has an id that no job of the lab has.
+        A new job has an id that no job of the lab has.
         """
         if known is not None:
             found = self._get(known)
             if found is None or not _is_withdrawn(found):
                 return known
         while self._get(new := new_job_id()) is not None:
-            pass  # its run would be mistaken for this one's
+            pass  # its run would be taken for this job's run
         return new
 
     def has_begun(self, job: str) -> bool:
-        """Return True if a job runs or has ended, and the night did not take it back."""
+        """Return True if a job runs or has ended, and the night did not withdraw it."""
         found = self._get(job)
         return found is not None and found.state != "waiting" and not _is_withdrawn(found)
 
     def run(
         self, row: NightRow, board: str, queued: Mapping[str, Built], began: Callable[[str], None]
     ) -> tuple[RunDirectory, float]:
-        """Run the first of the jobs to its end; return its run, and how long it took (s).
+        """Run the first of the jobs to its end; return its run and the time it took (s).
 
-        Raises BoardBusy where others keep the board, HostError where no worker serves it, the job
-        was cancelled or the run cannot be fetched, ConfigError, ProgramFailed.
+        Raises BoardBusy if others keep the board, HostError if no worker serves it, the job was
+        cancelled or the run cannot be fetched, ConfigError, ProgramFailed.
         """
         if self.stopping.is_set():
             raise KeyboardInterrupt
@@ -186,24 +185,24 @@ class NightJobs:
             kinds = {Blame.CONFIG: ConfigError, Blame.JOB: ProgramFailed}
             if kind := kinds.get(job.blame or Blame.INFRA):
                 raise kind(problem)
-            if job.attempts < MOST_FAILURES:  # its host lacks what no other attempt brings
+            if job.attempts < MOST_FAILURES:  # further attempts do not help its host
                 raise ToolMissing(problem)
             error = HostError(problem)
             raise error if job.broken else error.of_host()
         return directory, (job.ended_at or 0.0) - (job.started_at or 0.0)
 
     def withdraw(self, jobs: Sequence[str]) -> None:
-        """Cancel those jobs that have not ended."""
+        """Cancel the jobs that have not ended."""
         try:
             with patience(0.0 if self.stopping.is_set() else None, note=self.say):
                 for job in jobs:
-                    with suppress(ConfigError):  # it has ended, or was never there
+                    with suppress(ConfigError):  # it has ended, or never existed
                         self._state.jobs.cancel(job, _WITHDRAWN)
-        except LabctlError as error:  # nothing of it begins without the night
+        except LabctlError as error:  # it does not begin without the night
             self.say(f"jobs of the night are not withdrawn: {error.message}")
 
     def away(self, board: str) -> str | None:
-        """Return that no worker serves a board, after a wait; None: one does, or may soon."""
+        """Return an error if no worker served a board for long; None if one does or may soon."""
         if self.lab.board(board).host in (None, self.host):
             return None  # the night itself serves it
         workers = self._retry_database(self._state.workers.list)
@@ -230,7 +229,7 @@ class NightJobs:
             return operation()
 
     def _submit(self, row: NightRow, board: str, queued: Mapping[str, Built]) -> None:
-        """Put the missing jobs into the queue, all at once."""
+        """Add the missing jobs to the queue, all at once."""
         new = [
             self._new(row, board, job, built, unit=next(iter(queued)))
             for job, built in queued.items()
@@ -276,7 +275,7 @@ class NightJobs:
             self._check_worker()
             job = self._get(name)
             if self.stopping.is_set() and (job is None or job.state == "waiting"):
-                raise KeyboardInterrupt  # a run that is under way comes to its end
+                raise KeyboardInterrupt  # a run that has begun finishes
             if job is None:  # the database came back from an older backup
                 self._submit(row, board, queued)
                 continue
@@ -287,7 +286,7 @@ class NightJobs:
                 return job
             before, looked = looked, time.monotonic()
             if job.state == "running":
-                until += looked - before  # it may have to wait again: its worker was lost
+                until += looked - before  # its worker may be lost: then it waits again
             if error := self._overdue(job, board, until):
                 self.withdraw([*queued])
                 raise error
@@ -296,7 +295,7 @@ class NightJobs:
                 interrupts.sleep(_LOOK_SECONDS)
 
     def _overdue(self, job: Job, board: str, until: float) -> LabctlError | None:
-        """Return why not to wait for a job any longer; None: continue to wait.
+        """Return why to stop waiting for a job; None: continue to wait.
 
         The job must begin before ``until``, by the monotonic clock.
         """
@@ -317,7 +316,7 @@ class NightJobs:
         return None
 
     def _fetched(self, job: Job) -> RunDirectory | None:
-        """Return the finished run of a job; None if it has none. Raises HostError."""
+        """Return the finished run of a job; None without a finished run. Raises HostError."""
         if job.run is None or job.blame in (Blame.INFRA, Blame.CONFIG):
             return None
         runs = Path(self.lab.root) / "runs"
@@ -325,7 +324,7 @@ class NightJobs:
             fetch = partial(RunArchives(self._store, self._state, runs).fetch, job.run)
             try:
                 retry_infra(fetch, on=(HostError,), timeout=_STORE_SECONDS)
-            except ConfigError as error:  # the shared store lost it, whatever the plan says
+            except ConfigError as error:  # the shared store lost it; do not blame the plan
                 raise HostError(f"run {job.run} cannot be fetched: {error.message}") from None
             except HostError as error:
                 raise _of_store(error) from error
@@ -341,12 +340,12 @@ class NightJobs:
 
 
 def _of_store(error: HostError) -> HostError:
-    """Return the error of a store that does not answer as what it is; another one as it is."""
+    """Return ServiceAway for an error of a store that does not answer; other errors unchanged."""
     if not passes_by_itself(error):
         return error
     return ServiceAway(error.message, hint=error.hint, details=error.details)
 
 
 def _is_withdrawn(job: Job) -> bool:
-    """Return True if the night took a job back; its worker stops one that runs soon."""
+    """Return True if the night withdrew a job; its worker soon stops a running one."""
     return {"running": job.stop, "cancelled": job.reason}.get(job.state) == _WITHDRAWN

@@ -23,13 +23,13 @@ R = TypeVar("R", bound=FileRecord)
 
 NIGHTS = "nights"
 RECORD, RESULT = "night.json", "result.json"
-#: Form of the time, in UTC, with which a night's id begins.
+#: Format of the UTC time at the start of a night's id.
 NIGHT_TIME = "%Y%m%dT%H%M%SZ"
-#: A night that is dated further ahead (s) was begun with a wrong clock.
+#: A night dated further in the future (s) began with a wrong clock.
 CLOCK_SECONDS = 3600.0
-#: Older nights say little about a board today.
+#: Number of nights to read: older nights say little about a board today.
 _RECENT = 30
-#: Nights from which the noise of a row is estimated: a board is repaired, too.
+#: Number of nights for the noise of a row: older nights may be from before a repair.
 _NOISE_NIGHTS = 10
 #: Fewer degrees of freedom say too little about the noise.
 _LEAST_DEGREES = 8
@@ -38,8 +38,8 @@ _LEAST_DEGREES = 8
 def nights_of(root: Path, plan: str, now: float | None = None) -> list[Path]:
     """Return the folders of a plan's nights, newest first.
 
-    Nights dated after ``now``, in seconds since 1970, come last: a clock was wrong when they began,
-    and nobody knows when that was.
+    Nights dated after ``now`` (s since 1970) come last: they began with a wrong clock, at an
+    unknown time.
     """
     now = time.time() if now is None else now
     found = (root / NIGHTS).glob(f"*-{plan}-*/{RECORD}")
@@ -48,13 +48,13 @@ def nights_of(root: Path, plan: str, now: float | None = None) -> list[Path]:
 
 
 def _is_ahead(folder: Path, now: float) -> bool:
-    """Return True if the time in the name of a night's folder has not come yet."""
+    """Return True if the time in the name of a night's folder is in the future."""
     latest = datetime.fromtimestamp(now + CLOCK_SECONDS, UTC)
     return folder.name.partition("-")[0] > f"{latest:{NIGHT_TIME}}"
 
 
 def begin_night(root: Path, record: NightRecord) -> Path:
-    """Make the folder of a night. Raises HostError."""
+    """Create the folder of a night. Raises HostError."""
     folder = root / NIGHTS / record.id
     write_atomic(folder / RECORD, record.model_dump_json(indent=2) + "\n")
     return folder
@@ -81,7 +81,7 @@ def _read(kind: type[R], path: Path) -> R:
 
 
 def past_result(folder: Path) -> NightResult | None:
-    """Return the findings of a past night; None where it has none, or their file is damaged."""
+    """Return the findings of a past night; None if the file is missing or damaged."""
     try:
         return read_result(folder)
     except ConfigError:
@@ -89,9 +89,9 @@ def past_result(folder: Path) -> NightResult | None:
 
 
 def unfinished_night(root: Path, plan: str) -> tuple[Path, NightRecord] | None:
-    """Return the last night of a plan if it was cut off; None: it came to its end.
+    """Return the last night of a plan if it was interrupted; None if it finished.
 
-    One that is dated ahead may be the last one too, with a clock that was wrong.
+    A night dated in the future may also be the last one, begun with a wrong clock.
     """
     now, nights = time.time(), nights_of(root, plan)
     for folder in nights[:1]:
@@ -99,13 +99,13 @@ def unfinished_night(root: Path, plan: str) -> tuple[Path, NightRecord] | None:
             return folder, read_night(folder)
     for folder in nights[1:]:
         if _is_ahead(folder, now) and not (folder / RESULT).exists():
-            with suppress(ConfigError):  # damaged: nothing of it can be ended
+            with suppress(ConfigError):  # damaged: it cannot be finished
                 return folder, read_night(folder)
     return None
 
 
 def past_findings(root: Path, plan: str) -> Sequence[Mapping[str, Sequence[NightVerdict]]]:
-    """Return the verdicts on each row's variants, of each night; the newest night first."""
+    """Return each night's verdicts on each row's variants, newest night first."""
     found = []
     for result in past_results(root, plan):
         verdicts: dict[str, list[NightVerdict]] = {}
@@ -116,7 +116,7 @@ def past_findings(root: Path, plan: str) -> Sequence[Mapping[str, Sequence[Night
 
 
 def past_results(root: Path, plan: str, before: str | None = None) -> list[NightResult]:
-    """Return the findings of the last nights, the newest first; of those before a night's id."""
+    """Return the results of the last nights (``before`` a night's id), newest first."""
     folders = [one for one in nights_of(root, plan) if before is None or one.name < before]
     return [found for one in folders[:_RECENT] if (found := past_result(one)) is not None]
 
@@ -125,8 +125,9 @@ def past_results(root: Path, plan: str, before: str | None = None) -> list[Night
 class PastRow:
     """Measurements of a row by the last nights, on its own board.
 
-    ``noise`` is that of one run's logarithm, from ten nights, one outlier bounded; ``seconds`` what
-    a run took from the end of the one before it in its pair; None: too few pairs.
+    ``noise`` is the scatter of one run's logarithm, from ten nights, with one outlier bounded.
+    ``seconds`` is the time of a run since the end of the run before it in its pair. None: too few
+    pairs.
     """
 
     noise: Scatter | None
@@ -134,7 +135,7 @@ class PastRow:
 
 
 def past_rows(root: Path, plan: str) -> dict[str, PastRow]:
-    """Return what the last nights measured, by row."""
+    """Return the measurements of the last nights, by row."""
     changes: dict[str, list[list[list[float]]]] = {}
     took: dict[str, list[float]] = {}
     for folder in nights_of(root, plan)[:_RECENT]:
@@ -146,7 +147,7 @@ def past_rows(root: Path, plan: str) -> dict[str, PastRow]:
             continue  # damaged: nothing to read
         for name, state in states.items():
             if state.board != state.row.board:
-                continue  # of another board
+                continue  # measured on another board
             if found := list(_changes(state)):
                 changes.setdefault(name, []).append(found)
             took.setdefault(name, []).extend(_between(state))
@@ -167,7 +168,7 @@ def _noise(groups: Sequence[Sequence[float]]) -> Scatter | None:
 
 
 def _changes(state: RowState) -> Iterator[list[float]]:
-    """Yield the logarithms of pairs, one group for each variant and stage."""
+    """Yield the log ratios of pairs, one group for each variant and stage."""
     for variant in state.row.variants:
         for stage in (Stage.SCREEN, Stage.CONFIRM, Stage.SAME):
             good, head = state.pairs(stage, variant)
@@ -176,7 +177,7 @@ def _changes(state: RowState) -> Iterator[list[float]]:
 
 
 def _between(state: RowState) -> Iterator[float]:
-    """Yield for each pair the time (s) from the end of its first run to that of its second."""
+    """Yield for each pair the time (s) from the end of its first run to the end of its second."""
     for (stage, number, side), entry in state.done.items():
         other = state.done.get((stage, number, HEAD if side == GOOD else GOOD))
         if entry.turn == 2 and other is not None:
@@ -184,7 +185,7 @@ def _between(state: RowState) -> Iterator[float]:
 
 
 def same_programs(root: Path, plan: str, find: float) -> SamePrograms | None:
-    """Return what pairs of equal programs differed by in the last nights; None: too few pairs."""
+    """Return the differences in pairs of equal programs in the last nights; None: too few pairs."""
     logs: list[float] = []
     nights = 0
     for folder in nights_of(root, plan)[:_RECENT]:

@@ -30,7 +30,7 @@ from labctl.units import local_time
 NIGHT_PAGE, NIGHT_TEXT = "report.html", "report.md"
 _SHOWN = 60
 _WIDTH, _HEIGHT = 480, 80
-#: Largest change that a trend shows to scale; of logarithms.
+#: Largest change that a trend shows to scale, as a logarithm.
 _LARGEST = math.log(1.15)
 _STYLE = """\
 :root { color-scheme: light dark; --line: #8888; --bad: #b3261e; --open: #8a6100; }
@@ -60,7 +60,7 @@ svg circle { fill: currentColor; }
 
 @dataclass(frozen=True)
 class Point:
-    """A night of a trend: its place in the picture, and what it found."""
+    """A night of a trend: its position in the picture, and its finding."""
 
     x: float
     y: float
@@ -96,7 +96,7 @@ def night_page(result: NightResult) -> str:
 def trend_page(plan: str, root: Path, problem: LabctlError | None = None) -> str:
     """Return the page of a plan: its last night, and the change of each row, night by night.
 
-    ``problem``: why the night after that one could not begin.
+    ``problem``: why the night after the last one could not begin.
     """
     past = (past_result(folder) for folder in nights_of(root, plan))
     results = list(islice((one for one in past if one is not None), _SHOWN))[::-1]
@@ -104,7 +104,7 @@ def trend_page(plan: str, root: Path, problem: LabctlError | None = None) -> str
 
 
 def trends(results: Sequence[NightResult]) -> list[Trend]:
-    """Return the trend of each variant of each row, nights in their order."""
+    """Return the trend of each variant of each row, with the nights in order."""
     names = dict.fromkeys((f.row, f.variant) for one in results for f in one.findings)
     step = _WIDTH / max(1, len(results))
     found = []

@@ -5,10 +5,11 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from labctl.checked import HostPath, Word, listed, unknown
 from labctl.compare.figures import FIGURES
 from labctl.config.types import Duration, Line, Name, Share
 from labctl.config.yaml.document import Document, StrictModel, refuse
+from labctl.suggestions import listed, unknown
+from labctl.text_types import HostPath, Word
 
 _KINDS = ("version", "folder", "git", "baseline")
 
@@ -25,7 +26,7 @@ class NightSource(StrictModel):
     ref: Line | None = None
     """Tag, branch or full commit of the repository."""
     baseline: Line | None = None
-    """A baseline of the lab: the build that its runs were made with."""
+    """A baseline of the lab: uses the build of its runs."""
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:
@@ -46,9 +47,10 @@ class NightBuild(StrictModel):
     head: NightSource
     """Source under test."""
     good: NightSource
-    """Last good source before the first night. Later nights take the one that they found good."""
+    """Last good source before the first night. Later nights use the source that nights found
+    good."""
     history: tuple[HostPath, ...] = ()
-    """Folders between the last good one and head, oldest first, for a bisection without git. A
+    """Folders between the last good source and head, oldest first, for a bisection without git. A
     relative path begins at the lab's folder."""
 
 
@@ -58,14 +60,14 @@ class NightRows(StrictModel):
     recipes: Annotated[tuple[Line, ...], Field(min_length=1)]
     """Recipes: names, or files."""
     boards: Annotated[tuple[Name, ...], Field(min_length=1)] | Line
-    """Boards of the lab: names, or a selector such as `target=rk3568,tag=fast`. A row of one that
-    breaks goes to another one of the plan with the same target."""
+    """Boards of the lab: names, or a selector such as `target=rk3568,tag=fast`. If a board breaks,
+    its rows move to another board of the plan with the same target."""
     build: Name | None = None
-    """Build to compare; by default the only one."""
+    """Build to compare; default: the only build."""
     priority: Annotated[float, Field(gt=0, le=1000)] = 1.0
-    """Worth of a verdict: rows with more of it for their time are measured first."""
+    """Value of a verdict: rows with more value for their time are measured first."""
     required: bool = True
-    """The last good moves only if these rows are good."""
+    """Head becomes the last good only if these rows are good."""
 
 
 class NightPlan(StrictModel):
@@ -80,13 +82,13 @@ class NightPlan(StrictModel):
     rows: Annotated[tuple[NightRows, ...], Field(min_length=1)]
     """Rows to measure."""
     time: Duration
-    """Time of the night, for all boards at once; builds count too."""
+    """Time of the night for all boards in parallel, including builds."""
     find: Share = 0.05
-    """Slowdown that each row has to find; a row that cannot is not monitored."""
+    """Slowdown that each row must find; a row that cannot find it is not monitored."""
     figure: Line | None = None
-    """Figure that is compared; by default the recipe's time of a token, or its rate."""
+    """Figure to compare; default: the recipe's time of a token, or its rate."""
     bisect: bool = False
-    """Search the commit of a confirmed slowdown, in the time that is left."""
+    """Search for the commit of a confirmed slowdown, in the remaining time."""
 
     @model_validator(mode="after")
     def _known(self) -> Self:
@@ -105,6 +107,6 @@ class NightPlan(StrictModel):
 
 
 def read_plan(path: Path) -> tuple[NightPlan, Document]:
-    """Return a plan and the document it was read from. Raises ConfigError with its lines."""
+    """Return a plan and its document. Raises ConfigError with the lines of the file."""
     document = Document.read(path)
     return document.validated(NightPlan), document

@@ -1,4 +1,4 @@
-"""From a plan to the rows of a night: which measurements, how many pairs, what they can find."""
+"""From a plan to the rows of a night: the measurements, their pairs, and the slowdowns to find."""
 
 import hashlib
 import socket
@@ -10,7 +10,6 @@ from pathlib import Path
 from statistics import median
 from uuid import uuid4
 
-from labctl.checked import unknown
 from labctl.compare.series import series_of
 from labctl.config.lab import LabFile
 from labctl.config.recipe import Recipe, find_recipe
@@ -39,18 +38,19 @@ from labctl.runs.record.repository import RunRepository
 from labctl.state.state import lab_state
 from labctl.stats.scatter import Scatter
 from labctl.stats.steps import noise
+from labctl.suggestions import unknown
 
-#: Fewer nights of a series say too little about its noise.
+#: Minimum nights of a series to estimate its noise.
 _LEAST_NIGHTS = 6
 #: Number of a board's last runs used to estimate the time of a run.
 _RECENT = 20
-#: Nights without a verdict that still raise the value of a row.
+#: Maximum number of nights without a verdict that raise the value of a row.
 _MOST_WAITED = 7
 
 
 @dataclass(frozen=True)
 class Planned:
-    """The rows of a night, with the recipe of each row's name."""
+    """The rows of a night, and the recipe of each row by the row's name."""
 
     record: NightRecord
     recipes: Mapping[str, AnyRecipe]
@@ -66,8 +66,8 @@ def make_plan(
 ) -> Planned:
     """Resolve a plan: read recipes, look at past runs and nights, choose pairs for each row.
 
-    ``host`` is the name of this lab host in devices.yaml; None: as it calls itself. Raises
-    ConfigError, with the place in the plan, for what the lab does not have.
+    ``host`` is the name of this lab host in devices.yaml; None: the host's own name. Raises
+    ConfigError, with the place in the plan, for anything the lab lacks.
     """
     started = now() if now else datetime.now(UTC)
     recipes: dict[str, AnyRecipe] = {}
@@ -117,14 +117,14 @@ def plan_digest(document: Document) -> str:
 
 
 def recipes_of(lab: LabFile, record: NightRecord) -> Mapping[str, AnyRecipe]:
-    """Return the recipe of each row of a night that began, as it was then. Raises ConfigError."""
+    """Return the recipe of each row as it was when the night began. Raises ConfigError."""
     return {row.name: night_recipe(lab, record.recipes, row) for row in record.rows}
 
 
 def night_recipe(
     lab: LabFile, texts: Mapping[str, str], row: NightRow, settings: tuple[str, ...] = ()
 ) -> AnyRecipe:
-    """Return the recipe of a row, of the text that the night began with. Raises ConfigError."""
+    """Return the recipe of a row, from its text when the night began. Raises ConfigError."""
     document = Document.parse(texts[row.recipe], row.recipe)
     return read_any(document, settings, lab_root=lab.root)
 
@@ -209,9 +209,9 @@ def _boards(
 
 
 def with_pairs(row: NightRow, known: Scatter | None, priority: float, waited: int) -> NightRow:
-    """Return a row with its pairs: the fewest, to learn its noise, where none find the slowdown.
+    """Return a row with its pairs: the fewest, to learn its noise, if none find the slowdown.
 
-    One whose gates alone are judged has the time of two runs.
+    A row of which only the gates are judged has the time of two runs.
     """
     if row.gated:
         value = priority * (1 + waited) / max(1.0, 2 * row.seconds)
@@ -238,9 +238,9 @@ def with_pairs(row: NightRow, known: Scatter | None, priority: float, waited: in
 
 
 def _in_time(rows: list[NightRow], seconds: float) -> Iterator[NightRow]:
-    """Yield the rows, those that have no time marked: of each board the least valuable ones.
+    """Yield the rows; mark the least valuable rows of each board for which there is no time.
 
-    A board's time has to hold the screening of its rows, and the confirmation of one of them.
+    A board's time must suffice for the screening of its rows and the confirmation of one row.
     """
     left: set[str] = set()
     for board in {row.board for row in rows}:
@@ -258,16 +258,16 @@ def _in_time(rows: list[NightRow], seconds: float) -> Iterator[NightRow]:
 
 
 def _equals(lab: LabFile, row: NightRow, rows: list[NightRow]) -> tuple[str, ...]:
-    """Return the other boards of the plan that are of a row's target."""
+    """Return the other boards of the plan with a row's target."""
     target = lab.lab.boards[row.board].target
     others = dict.fromkeys(one.board for one in rows if one.board != row.board)
     return tuple(name for name in others if lab.lab.boards[name].target == target)
 
 
 def waited_nights(nights: Sequence[Sequence[NightVerdict]]) -> int:
-    """Return in how many of the last nights some variant of a row got no verdict.
+    """Return for how many nights, up to the last, some variant of a row got no verdict.
 
-    ``nights``: the verdicts on its variants, the newest night first; empty where it had none.
+    ``nights``: the verdicts on the row's variants, newest night first; empty for none.
     """
     open_ones = (NightVerdict.NOT_JUDGED, NightVerdict.NOT_MONITORED, NightVerdict.NOT_MEASURED)
     for count, verdicts in enumerate(nights):
@@ -277,7 +277,7 @@ def waited_nights(nights: Sequence[Sequence[NightVerdict]]) -> int:
 
 
 def _seconds(root: Path, recipe: AnyRecipe, board: str) -> float:
-    """Return the time of a run: the median of the last ones; 0 if there is none."""
+    """Return the time of a run: the median of the last runs; 0 without runs."""
     wanted = Filter(recipe=recipe.name, board=board, states=("finished",), kind=recipe.kind)
     runs = [one.run for one in RunRepository(root / "runs").query(wanted, limit=_RECENT)]
     took = [
@@ -289,7 +289,7 @@ def _seconds(root: Path, recipe: AnyRecipe, board: str) -> float:
 
 
 def _series_noise(root: Path, row: NightRow, figure: str | None) -> Scatter | None:
-    """Return the noise of a run from the board's own history; None if that is too short."""
+    """Return the noise of a run from the board's own history; None if the history is too short."""
     import numpy as np
 
     recipe = row.name.partition("/")[2].rpartition("@")[0]

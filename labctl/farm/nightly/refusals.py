@@ -1,4 +1,4 @@
-"""Rows of a night without measurements to judge: who has to act, and why."""
+"""Rows of a night without measurements to judge: the reason, and the one who must act."""
 
 from typing import TypeAlias
 
@@ -8,7 +8,7 @@ from labctl.farm.nightly.state import GATE_RUN, NightState, RowState
 from labctl.records.night import NightFinding, NightVerdict
 from labctl.records.trial import Failure
 
-#: Verdict without measurements, who has to act, and why.
+#: Verdict without measurements, blame, and reason.
 Refusal: TypeAlias = tuple[NightVerdict, Blame | None, str]
 
 

@@ -25,21 +25,21 @@ from labctl.records.trial import Failure
 from labctl.report.ci.cases import Case, Outcome, Suite, failure_text
 from labctl.units import counted, local_time
 
-#: Verdicts of rows that are as fast as the last good.
+#: Verdicts on rows that are as fast as the last good.
 PASSED = (NightVerdict.GOOD, NightVerdict.SAME)
 #: Verdicts that blame the source.
 BLAMED = (NightVerdict.SLOWER, NightVerdict.FAILS, NightVerdict.DOES_NOT_BUILD)
 #: Verdicts without a result.
 OPEN = (NightVerdict.SUSPECTED, NightVerdict.NOT_JUDGED, NightVerdict.NOT_MONITORED)
-#: Most lines of a finding's details, and the most characters of each.
+#: Maximum lines of a finding's details, and maximum characters per line.
 _MOST_LINES, _LONGEST_LINE = 12, 200
 _DIGITS = 12
-#: What stands still, on the first line of a result; the rest is counted.
+#: Number of stalled things on the first line of a result; the rest is counted.
 _MOST_HEADLINES = 3
 
 
 def result_of(night: Night, searches: Sequence[CommitSearch], *, strict: bool) -> NightResult:
-    """Return the result of a night that is at its end."""
+    """Return the result of a finished night."""
     findings = tuple(_with_facts(night, one) for one in night.findings())
     builds = dict.fromkeys(row.build for row in night.record.rows)
     return NightResult(
@@ -55,7 +55,7 @@ def result_of(night: Night, searches: Sequence[CommitSearch], *, strict: bool) -
 
 
 def _sources(night: Night, build: str) -> dict[str, str]:
-    """Return the revision of each side of a build, also of one that does not build."""
+    """Return the revision of each side of a build, also of a side that does not build."""
     unbuilt = {
         entry.side: entry.source
         for entry in night.state.entries
@@ -67,7 +67,7 @@ def _sources(night: Night, build: str) -> dict[str, str]:
 
 
 def _with_facts(night: Night, one: NightFinding) -> NightFinding:
-    """Return a finding with what the night knows beside its measurements."""
+    """Return a finding with the night's facts beside its measurements."""
     state = night.state.rows[one.row]
     seconds = sum(
         entry.seconds or 0.0
@@ -102,7 +102,7 @@ def _unbuilt(reason: str, failure: Failure, source: str | None) -> str:
 
 
 def _bounded(text: str) -> str:
-    """Return the first lines of a text, without what a terminal would obey."""
+    """Return the first lines of a text, without control characters of a terminal."""
     lines = [line[:_LONGEST_LINE] for line in text.strip().splitlines() if line.strip()]
     return printable("\n".join(lines[:_MOST_LINES]))
 
@@ -111,8 +111,8 @@ def exit_status(findings: Sequence[NightFinding], *, strict: bool = False) -> in
     """Return the exit status of a night.
 
     1: the source is to blame for something; 3: host, links or boards prevented a verdict on a row,
-        or no row was monitored; 2: the plan or the lab prevented one. With ``strict``, rows without
-        a verdict give 1.
+        or no row was monitored; 2: the plan or the lab prevented a verdict. With ``strict``, rows
+        without a verdict give 1.
     """
     verdicts = {one.verdict for one in findings}
     if verdicts & set(BLAMED):
@@ -128,7 +128,7 @@ def exit_status(findings: Sequence[NightFinding], *, strict: bool = False) -> in
 
 
 def suite_of(result: NightResult, *, strict: bool = False) -> Suite:
-    """Return a case for each variant of each row: green only where a slowdown is excluded."""
+    """Return a case for each variant of each row: green only if a slowdown is excluded."""
     cases = tuple(_case(one, result, strict=strict) for one in result.findings)
     known = dict(build_facts(result))
     return Suite(
@@ -206,7 +206,7 @@ def headline(result: NightResult) -> str:
 
 
 def verdict_parts(result: NightResult) -> list[str]:
-    """Return the verdict on a night: the worst first, the commits, and what is not known."""
+    """Return the verdict on a night: the worst first, the commits, and the unknowns."""
     count = len(result.findings)
     parts = []
     for verdict in BLAMED:
@@ -236,7 +236,7 @@ def verdict_parts(result: NightResult) -> list[str]:
 
 
 def _commit(result: NightResult, search: CommitSearch) -> str:
-    """Name the first slow commit, and the row that shows it where others were not searched."""
+    """Name the first slow commit, and the row that shows it if other rows were not searched."""
     searched_rows = {(one.row, one.variant) for one in result.searches}
     others = [
         one
@@ -272,13 +272,13 @@ def build_facts(result: NightResult) -> Iterator[tuple[str, str]]:
 
 
 def searched(search: CommitSearch) -> str:
-    """Return what a search found, and the earlier night that made it."""
+    """Return the result of a search, and the earlier night that made it."""
     of_night = f"; searched by night {search.night}, not again" if search.night else ""
     return f"{search.reason}{of_night}"
 
 
 def notes_of(result: NightResult) -> Iterator[str]:
-    """Yield what is known beside the rows: commits, what people accepted, how nights err."""
+    """Yield facts beside the rows: commits, accepted slowdowns, errors of nights."""
     for search in result.searches:
         yield f"{search.build}: {searched(search)}"
     yield from result.accepted
@@ -291,7 +291,7 @@ def notes_of(result: NightResult) -> Iterator[str]:
 
 
 def lines_of(result: NightResult) -> Iterator[str]:
-    """Yield the lines of a result for people: the verdict, the builds; then bad rows first."""
+    """Yield the lines of a result for people: the verdict, the builds, the rows, worst first."""
     yield headline(result)
     for name, known in build_facts(result):
         yield f"{name}: {known}"
@@ -314,7 +314,7 @@ def not_begun(error: LabctlError) -> str:
 def suite_without_end(plan: str, file: str, error: LabctlError | None = None) -> Suite:
     """Return the suite of a night without findings: an error says why.
 
-    ``file`` is that of the plan. Without an ``error`` the night has only begun.
+    ``file`` is the plan's file. Without an ``error`` the night has begun and not ended.
     """
     failure = None if error is None else Failure.of(error)
     case = Case(
@@ -369,11 +369,11 @@ class NightTotal:
 
     #: All boards together.
     board_seconds: float
-    #: The end if nothing has to be confirmed: boards work at once, and builds take no time.
+    #: The end if nothing must be confirmed: boards work in parallel, builds take no time.
     ends: float
-    #: The end at the latest.
+    #: The latest end.
     deadline: float
-    #: Rows whose time is unknown: they are not counted.
+    #: Number of rows whose time is unknown and not counted.
     unknown: int
 
 
@@ -419,7 +419,7 @@ def plan_document(
     found: Sequence[tuple[str, str, str | LabctlError]],
     hosts: Mapping[str, NightHost],
 ) -> dict[str, Any]:
-    """Return a plan as JSON, with what each side of each build would be built from, and hosts."""
+    """Return a plan as JSON, with the source of each side of each build, and the hosts."""
     sources = [
         {"build": build, "side": side, "found": None, "problem": what.message}
         if isinstance(what, LabctlError)
@@ -447,5 +447,5 @@ def _screen_seconds(row: NightRow) -> float:
 
 
 def _rounded(seconds: float) -> str:
-    """Return a duration in whole minutes where it is long."""
+    """Return a duration, in whole minutes if it is long."""
     return format_duration(round(seconds) if seconds < 600 else 60 * round(seconds / 60))

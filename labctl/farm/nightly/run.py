@@ -45,7 +45,8 @@ from labctl.farm.nightly.sources import Sources, sources_of
 from labctl.farm.nightly.standing import standing_alarms, with_past
 from labctl.farm.nightly.state import NightState
 from labctl.farm.worker import Worker
-from labctl.files import locked, write_atomic
+from labctl.files import write_atomic
+from labctl.locks import locked
 from labctl.records.night import CommitSearch, NightRecord, NightResult
 from labctl.results.gates import leave_open
 from labctl.transport.base import Transport
@@ -63,7 +64,7 @@ class NightRequest:
     #: Begin a new night although the last one could be resumed.
     new: bool = False
     strict: bool = False
-    #: Name of this lab host in devices.yaml; None: as it calls itself.
+    #: Name of this lab host in devices.yaml; None: the host's own name.
     host: str | None = None
 
     @property
@@ -100,7 +101,7 @@ def run_night(request: NightRequest) -> tuple[NightResult, Path]:
 
 
 def ready_night(request: NightRequest) -> Path:
-    """Begin a night, or find the interrupted one; return its folder. Nothing of it runs yet.
+    """Begin a night, or find the interrupted one; return its folder. No run of it begins yet.
 
     Raises as :func:`run_night` does.
     """

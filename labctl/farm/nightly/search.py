@@ -1,7 +1,7 @@
-"""Searches the commit of a confirmed slowdown: builds commits, and measures them in turns.
+"""Search for the commit of a confirmed slowdown: build commits, and measure them in turns.
 
-A search ends in one of three ways: a commit is *named*, by its own comparison with the one before
-it; it is *one of these*; or *none* is found again, as head is not slower any more.
+A search ends in one of three ways: a commit is *named*, by a comparison with the commit before it;
+it is *one of these*; or *none*, since head is not slower any more.
 """
 
 import math
@@ -23,20 +23,20 @@ from labctl.stats.hypothesis_tests import least_differences
 from labctl.stats.log_ratio import paired
 from labctl.stats.power import MOST_REPEATS, repeats_for_difference
 
-#: Error of the comparison that names a commit, of each of its looks, and its power.
+#: Error of each look of the comparison that names a commit, and its power.
 _ERROR, _LOOKS, _POWER = 0.0025, 2, 0.99
-#: Commits of a range that are told one by one.
+#: Maximum commits of a range that are listed one by one.
 _LISTED = 4
-#: Pairs of a comparison are counted from its own number on.
+#: Each comparison numbers its pairs from a multiple of this.
 _EACH = 2 * _LOOKS * MOST_REPEATS
 
 
 def search_commits(night: Night, alarms: Mapping[Key, Alarm] | None = None) -> list[CommitSearch]:
-    """Search for each build with a confirmed slowdown, in the time that is left.
+    """Search for each build with a confirmed slowdown, in the remaining time.
 
     For each build, measures the row with the largest slowdown relative to its noise. A slowdown
-    that an earlier night searched (``alarms``) is not searched again until it has grown by as much
-    as the row has to find.
+    that an earlier night searched (``alarms``) is searched again only if it has grown by the
+    slowdown that the row must find.
     """
     found = []
     for build in dict.fromkeys(row.build for row in night.record.rows):
@@ -59,7 +59,7 @@ def _known_searches(
 ) -> tuple[list[CommitSearch], Sequence[NightFinding]]:
     """Return the searches of earlier nights that still hold, and the rows that need another one.
 
-    A search is for all rows of its build that were slow then.
+    A search counts for all rows of its build that were slow then.
     """
     own = [(one, alarm) for one in slow if (alarm := alarms.get((one.row, one.variant)))]
     if not any(alarm.search for _, alarm in own):
@@ -67,7 +67,7 @@ def _known_searches(
     try:
         commits = [*night.executor.commits(build, night.state.sides(build))]
     except (ConfigError, HostError):
-        return [], slow  # the search says why
+        return [], slow  # the search has the reason
     commits.append(night.state.built[build, HEAD].source)
     known, grown = dict[str, CommitSearch](), set[Key]()
     for one, alarm in own:
@@ -153,14 +153,14 @@ def _search(night: Night, build: str, one: NightFinding) -> CommitSearch:
 
 
 def _ends(names: Sequence[str]) -> str:
-    """Return the first and the last of several commits; all where they are few."""
+    """Return the first and the last of many commits, or all of a few."""
     if len(names) > _LISTED:
         return f"from {names[0]} to {names[-1]}"
     return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _after(commits: Sequence[str], base: str, *, is_built: bool) -> list[str]:
-    """Return the commits after the one of an acceptance. Raises ConfigError without that."""
+    """Return the commits after an accepted commit. Raises ConfigError if it is not in the list."""
     if base not in commits or not is_built:
         why = "cannot be built" if base in commits else "is not before head"
         raise ConfigError(f"the slowdown was accepted at {base}, which {why}")
@@ -169,21 +169,21 @@ def _after(commits: Sequence[str], base: str, *, is_built: bool) -> list[str]:
 
 @dataclass
 class _Search:
-    """Search in ``commits``, oldest first, of which the last is head; ``base`` is before them."""
+    """Search in ``commits``, oldest first, with head as the last; ``base`` is before them."""
 
     night: Night
     state: RowState
     variant: str
     commits: list[str]
     base: str
-    #: As of :class:`CommitSearch`.
+    #: As in :class:`CommitSearch`.
     outcome: Literal["named", "range", "none"] = "range"
     is_complete: bool = True
     #: Why no commit is named.
     why: str = ""
     _number: int = 0
     _compared: int = 0
-    #: Likely places whose comparison with the one before them decided nothing.
+    #: Likely places whose comparison with the place before decided nothing.
     _open: list[Places] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -192,7 +192,7 @@ class _Search:
         self.bisection = Bisection(len(self.commits), ratio.mean, ratio.noise)
 
     def run(self) -> Places:
-        """Return the places of the first slow commit; the outcome says what they are."""
+        """Return the places of the first slow commit; the outcome tells their meaning."""
         search = self.bisection
         while not search.all_cleared:
             likely = search.likely()
@@ -211,7 +211,7 @@ class _Search:
         return self._disagreement()
 
     def _name(self, places: Places) -> None:
-        """Note that a place is slower than the one before it; it may have several commits."""
+        """Note that a place, of one or more commits, is slower than the place before it."""
         lacking = places.last - places.first
         if lacking:
             do = "does" if lacking == 1 else "do"
@@ -220,7 +220,7 @@ class _Search:
             self.outcome = "named"
 
     def _disagreement(self) -> Places:
-        """Look at head once more, as measurements name no commit."""
+        """Compare head once more, because measurements name no commit."""
         changes = self._compare(self.base, HEAD)
         if changes is None:
             return self._wide()
@@ -241,9 +241,9 @@ class _Search:
         return self._wide()
 
     def _wide(self) -> Places:
-        """Return the range, with the commit before a single one that is not proven.
+        """Return the range; add the commit before to a single commit that is not proven.
 
-        That is all commits where each is cleared.
+        If each commit is cleared, return all commits.
         """
         if self.bisection.all_cleared:
             return Places(0, self.bisection.count - 1)
@@ -268,12 +268,12 @@ class _Search:
         return True
 
     def _values(self, stage: Stage, number: int, sides: tuple[str, str]) -> list[float]:
-        """Return what a pair found, in the order of its sides."""
+        """Return the values of a pair, in the order of its sides."""
         values = [self.state.done[stage, number, side].values for side in sides]
         return [one[self.variant] for one in values if one]
 
     def _is_proven(self, places: Places) -> bool:
-        """Compare the first slow commit with the last one before it; clear it if it is not slow."""
+        """Compare the first slow commit with the commit before it; clear it if it is not slower."""
         before = self.base if places.first == 0 else self.commits[places.first - 1]
         found = self._compare(before, self.commits[places.last], places)
         if found is Verdict.SAME:
@@ -283,9 +283,9 @@ class _Search:
         return found is Verdict.SLOWER
 
     def _compare(self, before: str, after: str, places: Places | None = None) -> Verdict | None:
-        """Compare two commits in turns: SLOWER, SAME where a slowdown to find is excluded.
+        """Compare two commits in turns: SLOWER, or SAME if a slowdown to find is excluded.
 
-        What it shows of ``places`` is noted. None: one of them is skipped, or the search ends here.
+        Notes the result for ``places``. None if a commit is skipped, or the search ends here.
         """
         sides = (before, after)
         if self._skips(sides, self._is_there):
@@ -332,7 +332,7 @@ class _Search:
         self.is_complete = False
 
     def _skips(self, sides: tuple[str, str], is_good: Callable[[str], bool]) -> bool:
-        """Skip commits that do not build, or run; without its ends the search cannot go on."""
+        """Skip commits that do not build or run; the search cannot continue without its ends."""
         bad = [side for side in sides if not is_good(side)]
         for side in bad:
             if side not in (self.base, HEAD):

@@ -1,4 +1,4 @@
-"""Sources of the sides of a build, and the artifacts that they are built into."""
+"""Sources of the sides of a build, and the artifacts built from them."""
 
 import hashlib
 import json
@@ -15,7 +15,6 @@ from labctl.build.plan import KEY_DIGITS, BuildRequest
 from labctl.build.source import run_git
 from labctl.build.source_git import fetching_git, is_shallow, local_repository, shallow_error
 from labctl.build.spec import GitSource
-from labctl.checked import listed
 from labctl.config.lab import LabFile
 from labctl.config.recipe import Recipe
 from labctl.errors import ConfigError, HostError, LabctlError
@@ -25,10 +24,12 @@ from labctl.farm.nightly.executor import GOOD, HEAD, Built
 from labctl.farm.nightly.last_good import baseline_name
 from labctl.farm.nightly.plan_file import NightBuild, NightPlan, NightSource
 from labctl.farm.nightly.planning import Planned
-from labctl.files import cache_dir, locked
+from labctl.folders import cache_dir
+from labctl.locks import locked
 from labctl.runs.inputs.programs import needed_program
 from labctl.runs.record.lookup import find_run
 from labctl.state.state import lab_state
+from labctl.suggestions import listed
 
 _GIT_SECONDS = 600.0
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -36,7 +37,7 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 @dataclass(frozen=True)
 class Sources:
-    """Builds the sides of a plan's builds. ``recipes`` are those of the rows, by their names."""
+    """Builds the sides of a plan's builds. ``recipes``: the rows' recipes, by the rows' names."""
 
     lab: LabFile
     plan: NightPlan
@@ -52,7 +53,7 @@ class Sources:
         return self._as_built(found if isinstance(found, Artifact) else build(found), name)
 
     def look(self) -> Iterator[tuple[str, str, str | LabctlError]]:
-        """Yield each build and side with its source now, or the reason why it cannot be built.
+        """Yield each build and side with its present source, or the reason why it cannot be built.
 
         Nothing is fetched or built.
         """
@@ -109,10 +110,10 @@ class Sources:
         return baseline_name(self.plan.name, name)
 
     def commits(self, name: str, sides: Mapping[str, Built]) -> Sequence[str]:
-        """Return the commits after the last good one up to head, or the folders, oldest first.
+        """Return the commits (or folders) after the last good one up to head, oldest first.
 
-        They follow the first parents. Raises ConfigError where neither is known, or the last good
-        is not among them, HostError.
+        They follow the first parents. Raises ConfigError if neither is known, or if the last good
+        is not among them; HostError.
         """
         known, _ = self._named(name)
         if known.head.git is None:
@@ -175,7 +176,7 @@ class Sources:
     def _of_baseline(
         self, word: str, known: NightBuild, target: str, name: str
     ) -> Artifact | BuildRequest:
-        """Find the artifact that a baseline's runs had, or how it is built from its commit."""
+        """Find the artifact of a baseline's runs, or the source to build it from its commit."""
         baseline = lab_state(self.lab).baselines.find(word)
         for run in baseline.runs:
             record = find_run(self.lab.root / "runs", run).run()
@@ -198,7 +199,7 @@ def sources_of(lab: LabFile, plan: NightPlan, planned: Planned) -> Sources:
     """Return the sources of a night's rows."""
     recipes: dict[str, list[AnyRecipe]] = {}
     for row in planned.record.rows:
-        if row.name in planned.recipes:  # one that is only finished builds nothing
+        if row.name in planned.recipes:  # a night that is only finished builds nothing
             recipes.setdefault(row.build, []).append(planned.recipes[row.name])
     return Sources(lab, plan, recipes)
 
@@ -210,7 +211,8 @@ def _of_commit(known: NightBuild, side: str) -> NightSource:
 
 
 def _repository(address: str) -> Path:
-    """Return a repository with the history of an address: itself where it is a folder here."""
+    """Return a repository with the history of an address, or the address itself if it is a
+    folder."""
     if (folder := local_repository(address)) is not None and folder.is_dir():
         return folder
     name = hashlib.sha256(address.encode()).hexdigest()[:16]

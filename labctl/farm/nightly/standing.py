@@ -1,4 +1,4 @@
-"""A night beside those before it: since when it alarms, and what has had no verdict for long."""
+"""A night beside earlier nights: the start of its alarms, and rows without a verdict for long."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -17,13 +17,13 @@ from labctl.records.night import (
     SamePrograms,
 )
 
-#: A row without a verdict for so many nights is told first.
+#: A row without a verdict for this number of nights is reported first.
 _LONG = 3
 _UNJUDGED = (NightVerdict.NOT_JUDGED, NightVerdict.NOT_MONITORED, NightVerdict.NOT_MEASURED)
 _OPEN = (NightVerdict.SUSPECTED, *_UNJUDGED)
-#: Rows that hold a last good, by name; the rest is counted.
+#: Maximum rows listed by name that prevent a new last good; the rest is counted.
 _MOST_HELD = 3
-#: Verdicts that say nothing of the speed of a row.
+#: Verdicts without information on the speed of a row.
 _SPEEDLESS = (NightVerdict.FAILS, NightVerdict.DOES_NOT_BUILD, *_UNJUDGED)
 #: A row of a night: its name and its variant.
 Key: TypeAlias = tuple[str, str]
@@ -33,7 +33,8 @@ Key: TypeAlias = tuple[str, str]
 class Alarm:
     """A slowdown that nights in a row show, against the same last good build.
 
-    ``since`` is the first of them. ``search`` is the last complete one, if any, with its night.
+    ``since`` is the first of these nights. ``search`` is the last complete search, if any, with its
+    night.
     """
 
     since: str
@@ -46,7 +47,7 @@ def standing_alarms(
     """Return the alarms of the last nights, by row and variant.
 
     ``past``: the nights before, the newest first; ``good``: the source of the last good, by build.
-    A night that did not judge the speed of a row ends no alarm.
+    A night that did not judge the speed of a row does not end its alarm.
     """
     found: dict[Key, Alarm] = {}
     over: set[Key] = set()
@@ -70,7 +71,7 @@ def standing_alarms(
 
 
 def _of_night(search: CommitSearch, night: str) -> CommitSearch:
-    """Return a search as later nights have it: with the night that made it."""
+    """Return a search in the form for later nights: with the night that made it."""
     return search.model_copy(update={"night": search.night or night})
 
 
@@ -80,14 +81,14 @@ def with_past(
     rows: Sequence[NightRow],
     same: SamePrograms | None,
 ) -> NightResult:
-    """Return a result with what the nights before it say. ``rows`` are those of the night."""
+    """Return a result with facts from the nights before it. ``rows``: the rows of this night."""
     good = {build: sides.get(GOOD) for build, sides in result.builds.items()}
     alarms = standing_alarms([result, *past], good)
     findings = tuple(_with_since(one, alarms, result.id) for one in result.findings)
     noisy = {row.name for row in rows if row.is_too_noisy}
     required = {row.name for row in rows if row.required}
     unjudged = [*_unjudged(findings, past, noisy)]
-    # Of each kind one comes first: of many lines only the first ones are told.
+    # One line of each kind comes first: if there are many lines, only the first are shown.
     lines = (*unjudged[:1], *_blocked(result, past, required), *unjudged[1:])
     update = {"findings": findings, "headlines": lines, "same_programs": same}
     return result.model_copy(update=update)
@@ -103,7 +104,7 @@ def _with_since(one: NightFinding, alarms: Mapping[Key, Alarm], night: str) -> N
 def _unjudged(
     findings: Sequence[NightFinding], past: Sequence[NightResult], noisy: AbstractSet[str]
 ) -> Iterator[str]:
-    """Yield a line for each row without a verdict for long, or too noisy for one."""
+    """Yield a line for each row without a verdict for long, or too noisy for a verdict."""
     for one in findings:
         if one.verdict not in _OPEN:
             continue
@@ -123,7 +124,7 @@ def _verdict(result: NightResult, one: NightFinding) -> NightVerdict | None:
 def _blocked(
     result: NightResult, past: Sequence[NightResult], required: AbstractSet[str]
 ) -> Iterator[str]:
-    """Yield a line for each build whose last good stays behind head for want of a verdict."""
+    """Yield a line for each build whose last good stays behind head without a verdict."""
     nights = [result.findings, *(one.findings for one in past)]
     for build, sides in result.builds.items():
         own = [one for one in result.findings if one.build == build and one.row in required]
@@ -147,7 +148,7 @@ def _blocked(
 
 
 def _drift(one: NightFinding, past: Sequence[NightResult]) -> str:
-    """Return what is known of head beside the present last good, of the last night with a ratio."""
+    """Return head's change from the present last good, by the last night with a ratio."""
     for findings in ([one], *(result.findings for result in past)):
         for was in findings:
             if (was.row, was.variant) == (one.row, one.variant) and was.low and was.high:

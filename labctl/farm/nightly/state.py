@@ -14,13 +14,13 @@ from labctl.records.trial import Failure
 from labctl.runs.record.journal import JournalLines
 
 JOURNAL = "night.jsonl"
-#: Failures in a row on one board that answers; then the row leaves it.
+#: After this number of failures in sequence on a board that answers, the row leaves it.
 MOST_FAILURES = 3
-#: Failures of a program in a row, of which some may be chance.
+#: Number of a program's failures in sequence; fewer may be chance.
 MOST_CRASHES = 3
-#: Runs of the last good that have to come to their end where head failed, all of them.
+#: Number of runs of the last good that must all finish after head failed.
 CHECKS = 2
-#: Stages in which the commit of a slowdown is searched.
+#: Stages of the search for the commit of a slowdown.
 SEARCHING = (Stage.BISECT, Stage.PROVE)
 #: Stage, number of the pair, side.
 Place = tuple[Stage, int, str]
@@ -30,26 +30,26 @@ GATE_RUN: Place = (Stage.GATE, 0, HEAD)
 
 @dataclass
 class RowState:
-    """Progress of a row. All measurements are of the board that it is on now."""
+    """Progress of a row. All measurements are from its present board."""
 
     row: NightRow
     board: str
-    #: Source of the last good tonight; None: it is not built.
+    #: Source of the last good tonight; None if it is not built.
     good_source: str | None = None
     done: dict[Place, NightEntry] = field(default_factory=dict)
     #: Jobs of runs that have not ended, as far as known.
     jobs: dict[Place, str] = field(default_factory=dict)
-    #: Those of infrastructure for which its board had answered, since the last pair that was whole.
+    #: Failures of infrastructure since the last complete pair, each after the board had answered.
     failures: list[Failure] = field(default_factory=list)
     #: Its board has answered since the last failure.
     answered: bool = False
-    #: By side, and whether it was while a commit was searched.
+    #: Failures of programs, by side and by whether a commit was being searched.
     crashes: dict[tuple[str, bool], list[Failure]] = field(default_factory=dict)
     #: The last good failed on this board.
     shaky: bool = False
     #: The last good ran tonight, on this board or on another.
     good_ran: bool = False
-    #: Boards that it left, and why.
+    #: Boards that the row left, with the reason.
     left: dict[str, str] = field(default_factory=dict)
     gave_up: NightEntry | None = None
     runs: list[str] = field(default_factory=list)
@@ -57,9 +57,9 @@ class RowState:
     def pairs(
         self, stage: Stage, variant: str, sides: tuple[str, str] = (GOOD, HEAD)
     ) -> tuple[list[float], list[float]]:
-        """Return the values of both sides of all whole pairs, the reference's first.
+        """Return the values of both sides of all complete pairs, the reference first.
 
-        A slowdown of head that was accepted is taken out of its values.
+        Head's values are without an accepted slowdown.
         """
         is_judged = sides == (GOOD, HEAD) and stage is not Stage.SAME
         accepted = self.accepted(variant) if is_judged else None
@@ -72,12 +72,12 @@ class RowState:
         return [one for one, _ in found], [other for _, other in found]
 
     def accepted(self, variant: str) -> AcceptedChange | None:
-        """Return the accepted slowdown of a variant; None beside another last good."""
+        """Return the accepted slowdown of a variant; None for another last good."""
         found = self.row.accepted.get(variant)
         return found if found and found.good == self.good_source else None
 
     def _whole(self, stage: Stage, sides: tuple[str, str]) -> list[tuple[NightEntry, NightEntry]]:
-        """Return both measurements of all whole pairs, in the order of the pairs."""
+        """Return both measurements of all complete pairs, in the order of the pairs."""
         numbers = sorted({number for at, number, _ in self.done if at is stage})
         places = [[(stage, number, side) for side in sides] for number in numbers]
         return [
@@ -87,9 +87,9 @@ class RowState:
         ]
 
     def turns(self, stage: Stage, variant: str) -> list[tuple[float, float]]:
-        """Return the logarithms of both runs of each whole pair, in the order of the runs.
+        """Return the logarithms of both runs of each complete pair, in the order of the runs.
 
-        Without what head differs by from the last good.
+        Head's median difference from the last good is subtracted.
         """
         good, head = self.pairs(stage, variant)
         if not good:
@@ -111,7 +111,7 @@ class RowState:
 
     @property
     def has_failed(self) -> bool:
-        """True if a run of it failed on its board, and no pair is whole since."""
+        """True if a run failed on the row's board, with no complete pair since."""
         return bool(self.failures or self.crashes)
 
     @property
@@ -121,13 +121,13 @@ class RowState:
 
     @property
     def fails(self) -> Failure | None:
-        """The failure of head, where the last good ran after it on the same board."""
+        """The failure of head, if the last good ran after it on the same board."""
         is_proven = self.is_broken(HEAD) and (Stage.CHECK, CHECKS - 1, GOOD) in self.done
         return self.crashes[HEAD, False][-1] if is_proven else None
 
     @property
     def pair_seconds(self) -> float:
-        """The expected time of a pair of runs: as tonight's took, else as the plan says."""
+        """The expected time of a pair of runs: tonight's mean, else the plan's."""
         took = [one.seconds for one in self.done.values() if one.seconds is not None]
         return 2 * (sum(took) / len(took) if took else self.row.seconds)
 
@@ -139,13 +139,13 @@ class RowState:
 
     @property
     def next_board(self) -> str | None:
-        """An equal board that it has not been on; None: there is none left."""
+        """An equal board that the row was not on; None if no such board is left."""
         others = (self.row.board, *self.row.equals)
         return next((b for b in others if b != self.board and b not in self.left), None)
 
 
 class NightState:
-    """The journal of a night and the state that follows from it."""
+    """The journal of a night and the resulting state."""
 
     def __init__(self, folder: Path, rows: Sequence[NightRow]):
         self._lines = JournalLines(folder / JOURNAL, NightEntry)
@@ -153,7 +153,7 @@ class NightState:
         self.rows = {row.name: RowState(row, row.board) for row in rows}
         self.built: dict[tuple[str, str], Built] = {}
         self.unbuilt: dict[tuple[str, str], Failure] = {}
-        #: Variants that went into the confirmation; None: the screening is not over.
+        #: Number of variants in the confirmation; None until the screening is over.
         self.confirming: int | None = None
         self.searches_ended: dict[str, str] = {}
         self.searches: dict[str, CommitSearch] = {}
@@ -168,7 +168,7 @@ class NightState:
         return self._lines.entries
 
     def add(self, entry: NightEntry) -> None:
-        """Note a step durably, then count it. Raises HostError."""
+        """Write a step durably, then apply it. Raises HostError."""
         with self._lock:
             self._lines.add(entry)
             self._apply(entry)
@@ -264,7 +264,7 @@ def _apply_to_place(state: RowState, entry: NightEntry, place: Place) -> None:
 
 
 def by_board(states: Iterable[RowState]) -> dict[str, list[RowState]]:
-    """Return rows by the board that they are on, of each board the most valuable first."""
+    """Return rows by their present board, the most valuable first."""
     found: dict[str, list[RowState]] = {}
     for state in sorted(states, key=lambda one: (-one.row.value, one.row.name)):
         found.setdefault(state.board, []).append(state)

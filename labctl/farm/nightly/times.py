@@ -9,18 +9,18 @@ from labctl.records.night import NightRow
 
 
 def needed_seconds(rows: Sequence[NightRow]) -> float:
-    """Return the time (s) that holds the screening of a board's rows, and one's confirmation."""
+    """Return the time (s) for the screening of a board's rows and the confirmation of one row."""
     screening = sum(2 * row.seconds * row.screen for row in rows)
     return screening + max(map(confirming_seconds, rows))
 
 
 def confirming_seconds(row: NightRow) -> float:
-    """Return the time (s) of a row's confirmation; one that is too noisy is only screened."""
+    """Return the time (s) of a row's confirmation; 0 for a row too noisy for it."""
     return 0.0 if row.is_too_noisy else 2 * row.seconds * LOOKS * row.look
 
 
 def enough_time(row: NightRow, rows: Sequence[NightRow]) -> str:
-    """Return which ``time`` would do for a row alone, and for the rows of its board.
+    """Return the ``time`` that suffices for a row alone, and for the rows of its board.
 
     Returns an empty text if nobody knows how long a run takes.
     """
@@ -35,5 +35,5 @@ def enough_time(row: NightRow, rows: Sequence[NightRow]) -> str:
 
 
 def _time(seconds: float) -> str:
-    """Return a time as a plan has it, rounded up to whole minutes."""
+    """Return a time in the form of a plan, rounded up to whole minutes."""
     return format_duration(60.0 * math.ceil(seconds / 60))

@@ -1,4 +1,4 @@
-"""Waits of a night for what is away: a board that restarts, a database, a repository."""
+"""Waits of a night for a restarting board, a database or a repository."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,22 +12,22 @@ from labctl.retry import RETRY_SECONDS
 FIRST_SECONDS, LONGEST_SECONDS = 5.0, 300.0
 #: A board that answers again within this time (s) keeps its rows.
 BACK_SECONDS = RETRY_SECONDS
-#: So it does for this time (s) where its host is at fault: other boards of that host fail too.
+#: The same if its host is at fault, that is if other boards of the host fail too.
 HOST_BACK_SECONDS = 1800.0
-#: Less time (s) than this is no pause, and no time for another attempt.
+#: Minimum time (s) of a pause and of another attempt.
 _LEAST_SECONDS = 1.0
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Waits:
-    """Waits that end with the night's time, in seconds since 1970."""
+    """Waits that end at the night's deadline, in seconds since 1970."""
 
     executor: Executor
     deadline: float
 
     def pause(self, board: str | None, since: float, needed: float, why: str) -> bool:
-        """Wait before the next attempt, about as long as it was away; False: no time is left.
+        """Wait before the next attempt, about as long as the outage so far; False: no time is left.
 
         ``since`` is the time of the first attempt that failed. ``needed`` is the time (s) that the
         shortest useful work takes after the pause.

@@ -1,1 +1,1 @@
-"""Bringing failing boards back, from the mildest means to the strongest."""
+"""Recovery of failing boards, from the mildest step to the strongest."""

@@ -1,7 +1,7 @@
-"""Blame of a host: if many of its boards fail at once, the host is at fault, not the boards.
+"""Faults of a host: if many of its boards fail at once, the host is at fault, not the boards.
 
-The cause may be a USB hub, the hdc server or the network of the host. Then no board becomes bad,
-and no board is switched.
+The cause may be a USB hub, the hdc server or the network of the host. Then the boards' health does
+not become bad, and no switch is used.
 """
 
 import socket
@@ -34,8 +34,8 @@ def find_host_fault(
     """Return why a board's failure is its host's fault; None if it is not.
 
     The host is at fault if half of its boards fail: they do not answer now, or a check of them
-    failed within the window. Boards in maintenance, retired or bad for long do not count. One event
-    records it per window, however many boards notice it.
+    failed within the window. Boards in maintenance, retired or bad for long do not count. Each
+    window records it in one event only, even if many boards notice it.
     """
     host = _host(board)
     same = [one for one in lab.lab.boards.values() if one.host == board.host]

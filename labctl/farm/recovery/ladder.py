@@ -102,12 +102,12 @@ def _headers(action: HttpAction) -> dict[str, str]:
     return headers
 
 
-#: The lab's lease beyond what a rung may take.
+#: Time (s) of the lab's lease beyond the longest time of a rung.
 _MARGIN_SECONDS = 60.0
 _KILL_SECONDS = 30.0
 _RETRY_SECONDS = 1.0
 _NO_CONTACT = (LinkError, BoardError)
-#: Time (s) to contact the board before anything is switched; less if its switches have less.
+#: Time (s) to contact the board before anything is switched; less if its switches wait less.
 _RECONNECT_SECONDS = 10.0
 
 RECOVERY = BoardUse("recovery", kind="recovery")
@@ -160,7 +160,7 @@ class _Rung:
     act: Callable[[], None]
     #: Time (s) for the board to answer after it.
     wait: float
-    #: True if the next rung restarts the hdc server: no answer from it is then no final failure.
+    #: True if the next rung restarts the hdc server: a server without an answer is not final then.
     before_server: bool = False
 
 
@@ -181,10 +181,10 @@ def recover(
     ``use`` names the job of which the recovery is a part.
 
     ``look`` returns what is wrong with a board that answers; it is called without the lease.
-    Without it, a board that answers is well. Raises BoardBusy (somebody uses it), LeaseLost,
-    ConfigError (a secret is missing), HostError (this host cannot contact any board, or the lab's
-    database), LinkError (a host on the way to the board is at fault, and no restart of its hdc
-    server helped), and what ``look`` raises.
+    Without ``look``, a board that answers has recovered. Raises BoardBusy (somebody uses it),
+    LeaseLost, ConfigError (a secret is missing), HostError (this host cannot contact any board, or
+    the lab's database), LinkError (a host on the way to the board is at fault, and no restart of
+    its hdc server helped), and what ``look`` raises.
     """
     require_secrets(board)
     state = lab_state(lab)
@@ -234,7 +234,7 @@ def require_secrets(board: Board) -> None:
 def _take(
     rung: _Rung, lab: LabFile, board: Board, connect: Connect, lease: StateLease
 ) -> tuple[StateLease, str | None]:
-    """Try a rung. Return the lease after it and why it did not help; None if it did."""
+    """Try a rung. Return the lease after it, and the reason if it did not help."""
     state = lab_state(lab)
     leases = state.leases
     lease = leases.renew(lease, rung.seconds + rung.wait + _MARGIN_SECONDS)

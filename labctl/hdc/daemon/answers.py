@@ -1,4 +1,4 @@
-"""Commands that hdcd answers with one text. A virtual board implements no more of them."""
+"""Commands that hdcd answers with one text. A virtual board supports only these."""
 
 import struct
 
@@ -11,7 +11,7 @@ _BUNDLE_TAG = 1
 
 
 def answer(command: int, data: bytes, parameters: Parameters) -> tuple[EchoLevel, str] | None:
-    """Return the reply to a command, possibly empty (""); None if it is not such a command."""
+    """Return the reply to a command, possibly empty (""); None for other commands."""
     match command:
         case Command.UNITY_REMOUNT:
             return EchoLevel.FAIL, "Mount failed"
@@ -26,8 +26,10 @@ def answer(command: int, data: bytes, parameters: Parameters) -> tuple[EchoLevel
 
 
 def _set_run_mode(text: str, parameters: Parameters) -> tuple[EchoLevel, str]:
-    """Answer ``tmode``. hdcd applies the parameters when it restarts; this daemon always listens
-    at the address that its host gave it.
+    """Answer ``tmode``.
+
+    hdcd applies the parameters when it restarts. This daemon always listens at the address that its
+    host gave it.
     """
     if text == "usb":
         return (
@@ -51,8 +53,9 @@ def _set_run_mode(text: str, parameters: Parameters) -> tuple[EchoLevel, str]:
 
 
 def _bundle_name(data: bytes) -> bytes:
-    """Return the record with tag 1 of an EXECUTE_EX packet: u32 tag, u32 size (little-endian),
-    value.
+    """Return the value with tag 1 of an EXECUTE_EX packet.
+
+    A record: u32 tag, u32 size (little-endian), value.
     """
     position = 0
     while position + _RECORD.size <= len(data):

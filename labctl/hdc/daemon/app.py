@@ -1,9 +1,9 @@
 """``hdc install``, ``uninstall`` and ``track-jpid`` on the board's side.
 
-The texts are those of hdcd 3.2.0c. The wire format follows the public source (``host_app.cpp``,
-``daemon_app.cpp``); it was not compared with recordings. A package arrives like a file, in
-/data/local/tmp; then the board's ``bm`` decides. A folder of packages comes as a tar archive, which
-``bm`` gets unchanged: hdcd would unpack it.
+The texts are copied from hdcd 3.2.0c. The wire format follows the public source (``host_app.cpp``,
+``daemon_app.cpp``); it was not compared with recordings. A package is received like a file, in
+/data/local/tmp; then the board's ``bm`` decides. A folder of packages comes as a tar archive and is
+given unchanged to ``bm``; hdcd would unpack it.
 """
 
 import os
@@ -22,12 +22,12 @@ from labctl.hdc.daemon.board import Board
 from labctl.hdc.daemon.sending import split_words
 from labctl.hdc.daemon.shell import readable
 from labctl.hdc.daemon.task import Dialogue, Link, Task
+from labctl.hdc.lz4_chunks import decompress_chunk
 from labctl.hdc.messages import FILE_FEATURES, EchoLevel, TransferConfig, TransferPayload
-from labctl.hdc.transfer import decompress_chunk
 from labctl.hdc.wire import Command
 
 _FOLDER = Path("data/local/tmp")
-#: What hdcd refuses in a command of ``bm`` (``daemon_app.cpp``).
+#: Characters that hdcd refuses in a command for ``bm`` (``daemon_app.cpp``).
 _HARMFUL = re.compile(r"[|;&$<>`\\!\n]")
 _PIECE_BYTES = 65_536
 
@@ -43,7 +43,7 @@ class _ManagerTask(Dialogue):
     """Calls the board's ``bm`` and sends its output. The host closes the channel."""
 
     async def _manage(self, command: str, given: str) -> tuple[int, bytes]:
-        """Call ``bm``; return its status and output. Refuse text of the host that could do harm."""
+        """Call ``bm``; return its status and output. Refuse harmful text from the host."""
         if _HARMFUL.search(given):
             return 1, b"Incorrect package name or option"
         status, message = await self._output_of(f"bm {command}")
@@ -90,7 +90,7 @@ class InstallTask(_ManagerTask):
         self._path = Path()
         self._file: DiskFile | None = None
         self._written = 0
-        #: hdcd sends the output of all packages so far, and the host prints what is new.
+        #: hdcd sends the output of all packages so far; the host prints the new part.
         self._messages = b""
 
     async def _run(self) -> None:
@@ -101,7 +101,7 @@ class InstallTask(_ManagerTask):
             self._close()
 
     async def _step(self, command: int, data: bytes) -> bool:
-        """Handle one packet; False when the task is over."""
+        """Handle one packet; return False when the task is finished."""
         match command:
             case Command.APP_CHECK if self._file is None:
                 return await self._open(TransferConfig.decode(data))
@@ -158,7 +158,7 @@ class InstallTask(_ManagerTask):
 
 
 class UninstallTask(_ManagerTask):
-    """Removes a package; ``data`` are the words behind ``uninstall``."""
+    """Removes a package; ``data`` are the words after ``uninstall``."""
 
     async def _run(self) -> None:
         self._send(Command.WAKEUP_SLAVETASK)
@@ -171,14 +171,14 @@ class UninstallTask(_ManagerTask):
 
 
 class JpidTracker(Task):
-    """``track-jpid``: lists the processes that can be debugged, and each change. There are none."""
+    """``track-jpid``: lists processes that can be debugged, and changes; here always empty."""
 
     def start(self) -> None:
-        """Report that there are none; the channel stays open."""
+        """Report an empty list; the channel stays open."""
         self._echo(EchoLevel.OK, "0000\n")
 
     def packet(self, command: int, data: memoryview) -> None:
-        """Ignore the packet: none is expected."""
+        """Ignore the packet: no input is expected."""
 
     def stop(self) -> None:
         """Do nothing: there is nothing to release."""

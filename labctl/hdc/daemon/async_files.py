@@ -1,4 +1,4 @@
-"""Files of transfers, opened, read and written in threads: a slow disk stops one transfer only."""
+"""Files of transfers, opened, read and written in threads: a slow disk delays only one transfer."""
 
 import asyncio
 import errno
@@ -18,7 +18,7 @@ READ = os.O_RDONLY | _FLAGS
 WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _FLAGS
 _FILE_MODE = 0o644
 
-#: hdcd takes its words from libuv, which are not always those of the C library.
+#: hdcd uses libuv's error texts, which sometimes differ from the C library's.
 _REASONS = {
     errno.EISDIR: "illegal operation on a directory",
     errno.ETXTBSY: "text file is busy",
@@ -29,7 +29,7 @@ _REASONS = {
 
 
 def reason(error: OSError | ValueError) -> str:
-    """Return hdcd's text for an error. A ValueError is a path that no system call accepts."""
+    """Return hdcd's text for an error. ValueError: a path that no system call accepts."""
     number = (error.errno or 0) if isinstance(error, OSError) else errno.EINVAL
     return _REASONS.get(number) or os.strerror(number).lower()
 
@@ -40,7 +40,7 @@ def cannot_open(error: OSError | ValueError, path: str) -> str:
 
 
 async def in_thread(function: Callable[[], T]) -> T:
-    """Call a function that may wait for a disk."""
+    """Run a function that may wait for a disk in a thread."""
     return await asyncio.get_running_loop().run_in_executor(None, function)
 
 
@@ -65,7 +65,7 @@ class DiskFile:
             raise
 
     def fileno(self) -> int:
-        """Its descriptor. Valid until the file is closed."""
+        """Return the descriptor. Valid until the file is closed."""
         return self._descriptor
 
     def stat(self) -> os.stat_result:
@@ -73,11 +73,11 @@ class DiskFile:
         return os.fstat(self._descriptor)
 
     def size(self) -> int:
-        """Its bytes. Raises OSError."""
+        """Return the size in bytes. Raises OSError."""
         return self._storage.size(self._descriptor)
 
     async def read(self, count: int, offset: int) -> bytes:
-        """Up to ``count`` bytes from ``offset`` on. Raises OSError."""
+        """Read up to ``count`` bytes from ``offset``. Raises OSError."""
         return await self._call(partial(self._storage.read, self._descriptor, count, offset))
 
     async def write(self, data: bytes, offset: int) -> None:
@@ -95,7 +95,7 @@ class DiskFile:
             return
         if self._busy is None or self._busy.done():
             os.close(descriptor)
-        else:  # the waiting task was cancelled, but a system call cannot be
+        else:  # the waiting task was cancelled; its system call cannot be
             self._busy.add_done_callback(partial(_close_later, descriptor))
 
     def _write(self, descriptor: int, data: bytes, offset: int) -> None:
@@ -112,7 +112,7 @@ class DiskFile:
 
 def _close_later(descriptor: int, busy: "asyncio.Future[Any]") -> None:
     os.close(descriptor)
-    busy.exception()  # nobody else asks any more
+    busy.exception()  # mark the exception as retrieved
 
 
 def _close_unwanted(opening: "asyncio.Future[int]") -> None:

@@ -6,17 +6,17 @@ from typing import Literal
 from labctl.hdc.keys import Scheme, fingerprint
 
 Mode = Literal["accept-known", "accept-all", "refuse", "pending"]
-#: Called with the decision about a waiting host.
+#: Called with the decision on a waiting host.
 Waiter = Callable[[bool], None]
 
 
 class Authorisation:
     """The lock of one board, and the user's decisions on its screen.
 
-    Hosts prove that they own the key they show in ``scheme``. Those whose public key (PEM) is
-    among ``known`` are always let in. ``mode`` is for the others: ``accept-known`` and ``refuse``
-    deny them (``refuse`` denies the known ones too), ``accept-all`` takes any key, and ``pending``
-    leaves the host waiting, unauthorised, until :meth:`decide`. On the daemon's event loop only.
+    Hosts prove in ``scheme`` that they own the key they show. ``known`` are public keys (PEM) that
+    are admitted, except in mode ``refuse``. ``mode`` decides about other keys: ``accept-known`` and
+    ``refuse`` deny them, ``accept-all`` admits them, and with ``pending`` the host waits,
+    unauthorised, until :meth:`decide`. Use it on the daemon's event loop only.
     """
 
     def __init__(
@@ -29,13 +29,13 @@ class Authorisation:
 
     @property
     def pending(self) -> tuple[str, ...]:
-        """The fingerprints of the keys that wait for :meth:`decide`."""
+        """Fingerprints of the keys that wait for :meth:`decide`."""
         return tuple(self._waiting)
 
     def decide(self, key: str, *, allow: bool) -> bool:
-        """Allow or deny the hosts that wait with the key of this fingerprint; False if none waits.
+        """Allow or deny the hosts waiting with this key; return False if none waits.
 
-        A key that is allowed is known from then on.
+        An allowed key is known from then on.
         """
         waiters = self._waiting.pop(key, None)
         if waiters is None:
@@ -55,7 +55,7 @@ class Authorisation:
         return None if self.mode == "pending" else False
 
     def wait(self, key: str, waiter: Waiter) -> None:
-        """Have ``waiter`` called with the decision."""
+        """Call ``waiter`` later with the decision."""
         self._waiting.setdefault(key, []).append(waiter)
 
     def withdraw(self, key: str, waiter: Waiter) -> None:

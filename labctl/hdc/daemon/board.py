@@ -12,16 +12,16 @@ from labctl.hdc.daemon.version_profile import PROFILES, Version, VersionProfile
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a daemon towards its hosts: sizes, and waiting times in s."""
+    """Limits of a daemon for its hosts: sizes, and waiting times in s."""
 
     heartbeat_seconds: float = 5.0
-    #: A host sends first. It is dropped if it has not sent a whole packet by then.
+    #: Time for a host's first whole packet; then the host is disconnected. The host sends first.
     silence_seconds: float = 30.0
-    #: Reading from a host stops while this many bytes of answers wait for it.
+    #: Reading from a host stops while this many bytes of replies wait for it.
     flood_bytes: int = 32 << 20
-    #: Hosts connected at once, silent ones included; further ones are cut.
+    #: Hosts connected at once, including silent ones; further hosts are disconnected.
     hosts: int = 512
-    #: Directories of one transfer. Their modes are kept in memory; nobody sends this many.
+    #: Directories of one transfer, whose modes are kept in memory. Real transfers have fewer.
     directories: int = 100_000
 
 
@@ -29,8 +29,8 @@ class Limits:
 class Board:
     """The board that a daemon serves.
 
-    ``shell`` is a program and its ``-c``: a command's text follows. ``version`` is the release of
-    hdcd whose behaviour, faults included, the daemon copies.
+    ``shell`` is a program and its ``-c``; the text of a command follows. ``version`` is the release
+    of hdcd that the daemon imitates, including its bugs.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Board:
     shell: tuple[str, ...] = ("/bin/sh", "-c")
     environment: Mapping[str, str] = field(default_factory=dict)
     version: Version = "3.2.0c"
-    #: Hosts that may connect; by default all of them, without a key.
+    #: Decides which hosts may connect; None: all, without a key.
     authorisation: Authorisation | None = None
     #: Called when a host asks for a reboot, with ``""``, ``"bootloader"`` or ``"shutdown"``.
     on_reboot: Callable[[str], None] | None = None
@@ -48,7 +48,7 @@ class Board:
 
     @property
     def parameters(self) -> Parameters:
-        """Its system parameters."""
+        """The board's system parameters."""
         return Parameters(self.directory)
 
     @property

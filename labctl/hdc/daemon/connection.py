@@ -1,4 +1,4 @@
-"""One host's connection to a daemon: its handshake, heartbeats, and its channels."""
+"""One host's connection to a daemon: its handshake, heartbeats and channels."""
 
 import asyncio
 import socket
@@ -19,11 +19,11 @@ from labctl.hdc.daemon.terminal import TerminalTask
 from labctl.hdc.messages import Buffer, EchoLevel, Heartbeat, SessionHandShake
 from labctl.hdc.wire import Command, PacketDecoder
 
-#: Read from one host at once, if no packet is larger: other boards wait meanwhile.
+#: Maximum bytes per read, unless a packet is larger: other boards wait meanwhile.
 _READ_BYTES = 64 << 10
 #: Bytes that may wait for the host before a writer has to wait.
 _WRITE_BUFFER_BYTES = 1 << 20
-#: Channels that wait for a transfer or forward that has not begun.
+#: Maximum number of channels that wait for a transfer or forward to begin.
 _MAX_WOKEN = 1024
 #: Interval of the checks for a lost host while its connection is not read.
 _WATCH_SECONDS = 1.0
@@ -50,7 +50,7 @@ _WOKEN_TASKS: dict[int, type[Task]] = {
 
 
 class Connection(asyncio.BufferedProtocol, Link, Line):
-    """One host's connection: its handshake, heartbeats, and its channels."""
+    """One host's connection: its handshake, heartbeats and channels."""
 
     def __init__(
         self,
@@ -73,12 +73,12 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
         self._watch: asyncio.TimerHandle | None = None
         self._silence: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport
-        self._wire = Wire(self)  # until there is a connection to interfere with
+        self._wire = Wire(self)  # until the connection exists
 
-    # What asyncio calls
+    # Called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Accept the host's connection; the host speaks first."""
+        """Accept the host's connection; the host sends first."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         if not self._admit(self):
@@ -93,11 +93,11 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
         self._silence = loop.call_later(self._board.limits.silence_seconds, transport.abort)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's signature
-        """Buffer for the next bytes."""
+        """Return the buffer for the next bytes."""
         return self._decoder.room()[: max(_READ_BYTES, self._decoder.missing_bytes)]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes have arrived there."""
+        """Handle the bytes that arrived in the buffer."""
         self._decoder.received(nbytes)
         try:
             for packet in self._decoder.packets():
@@ -109,16 +109,16 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
             self._transport.abort()  # hdcd drops a peer that does not speak its protocol
 
     def pause_writing(self) -> None:
-        """Pause the sources: the host does not keep up."""
+        """Pause the sources: the host reads too slowly."""
         self._may_write.clear()
 
     def resume_writing(self) -> None:
-        """Resume the sources: the host has taken most of the waiting data."""
+        """Resume the sources: the host has read most of the waiting data."""
         self._may_write.set()
         self.hold_back(self._may_write, held=False)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
-        """End the session: its commands get their TERM, its files and sockets are closed."""
+        """End the session: send TERM to its commands, close its files and sockets."""
         self._registry.discard(self)
         self._may_write.set()
         if self._heart:
@@ -134,7 +134,7 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
         # This object is in a reference cycle, and the collector does not know that it holds 1 MB.
         del self._decoder
 
-    # What the tasks of the channels use
+    # Used by the channels' tasks
 
     def send(self, channel: int, command: Command, *data: bytes) -> None:
         """Queue one packet."""
@@ -143,12 +143,12 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
 
     async def drained(self) -> None:
         """Wait until there is room again."""
-        await asyncio.sleep(0)  # a host that always keeps up must not keep the loop for itself
+        await asyncio.sleep(0)  # also yield to other tasks if the host always reads fast enough
         await self._may_write.wait()
         await self._wire.drained()
 
     def hold_back(self, holder: object, *, held: bool) -> None:
-        """Stop reading, or resume when the last holder lets go."""
+        """Stop reading; resume when the last holder releases it."""
         before = bool(self._holders)
         if held:
             self._holders.add(holder)
@@ -184,7 +184,7 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
         """Cut the connection."""
         self._transport.abort()
 
-    # What stands between host and daemon
+    # Used by hooks
 
     def write(self, raw: Buffer) -> None:
         """Send bytes, unless the host is gone."""
@@ -198,7 +198,7 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
         """Stop or resume reading."""
         self.hold_back(self._wire, held=held)
 
-    # What packets do
+    # Packets
 
     def deliver(self, channel: int, command: int, data: memoryview) -> None:
         """Handle one packet. Raises ProtocolError."""
@@ -238,12 +238,12 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
             count += 1
 
     def _turn_away(self, channel: int, reason: str) -> None:
-        if channel != 0:  # heartbeats
+        if channel != 0:  # replies to heartbeats
             self.send(channel, Command.ECHO, bytes([EchoLevel.FAIL]) + reason.encode())
             self.send(channel, Command.CHANNEL_CLOSE, b"\x01")
 
     def _close(self, channel: int, counter: int) -> None:
-        if channel == 0:  # not a task: hdcd ends all tasks of the session and closes their channels
+        if channel == 0:  # the session itself: hdcd ends all its tasks and closes their channels
             self._woken.clear()
             for number in list(self._tasks):
                 self.finish(number)
@@ -271,7 +271,7 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
             task.packet(command, data)
 
     def _answer(self, channel: int, command: int, data: bytes) -> None:
-        """Handle a command that needs one answer. Drop unknown commands, as hdcd does."""
+        """Handle a command that has one reply. Ignore unknown commands, as hdcd does."""
         if echo := answer(command, data, self._board.parameters):
             level, text = echo
             if text:
@@ -287,7 +287,7 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
             self._board.on_reboot(data.decode(errors="replace"))
 
     def _watch_host(self) -> None:
-        """Check for a lost host while reading is stopped: only reading shows a stream's end."""
+        """Check for a lost host while reading is paused: otherwise it goes unnoticed."""
         if not self._holders or self._transport.is_closing():
             return
         sock = self._transport.get_extra_info("socket")

@@ -1,9 +1,9 @@
-"""The board side of the hdc session protocol: hdcd's answers, for virtual boards.
+"""The board side of the hdc session protocol: hdcd's replies, for virtual boards.
 
-A :class:`Daemon` is one board and its port; many share one event loop. It behaves on the wire as
-the recorded hdcd does: packet order, texts of errors, counters of CHANNEL_CLOSE, silence for
-unknown channels and commands. A host that is let in may do everything that the invoking user may.
-Without an :class:`Authorisation`, every host is let in.
+A :class:`Daemon` is one board and its port; many daemons share one event loop. On the wire it
+behaves like the recorded hdcd: packet order, error texts, counters of CHANNEL_CLOSE, no reply to
+unknown channels and commands. An admitted host may do everything that the invoking user may.
+Without an :class:`Authorisation`, every host is admitted.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ from labctl.hdc.tcp import close_server
 
 
 class PortTaken(HostError):
-    """Another program has the port, or it may not be used."""
+    """The port is in use, or this user may not use it."""
 
 
 class Daemon:
-    """One board's hdcd. ``await start()``, then it serves until ``await stop()``."""
+    """One board's hdcd. ``await start()``; it serves until ``await stop()``."""
 
     def __init__(self, board: Board):
         self.board = board
@@ -31,7 +31,7 @@ class Daemon:
         self._background: set[asyncio.Task[None]] = set()
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> int:
-        """Listen; the port (chosen by the system if 0). Raises PortTaken."""
+        """Listen; return the port (chosen by the system if 0). Raises PortTaken."""
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(self.meet, host, port)
@@ -45,7 +45,7 @@ class Daemon:
         return self.port
 
     def cut(self) -> None:
-        """Stop listening and cut every connection without a message, like a loss of power."""
+        """Stop listening and cut every connection without a message, like a power loss."""
         self._is_listening = False
         if self._server is not None:
             close_server(self._server)
@@ -53,21 +53,21 @@ class Daemon:
             connection.abort()
 
     async def stop(self) -> None:
-        """Call :meth:`cut`, and wait until all its tasks have ended."""
+        """Call :meth:`cut`, and wait until all tasks have ended."""
         self.cut()
         if self._server is not None:
             await self._server.wait_closed()
         while self._connections:
             await asyncio.sleep(0)
         while self._background:
-            await asyncio.sleep(0)  # a task that is cancelled before it starts runs no clean-up
+            await asyncio.sleep(0)  # a task cancelled before it starts runs no clean-up
             for task in self._background:
                 task.cancel()
             await asyncio.gather(*self._background, return_exceptions=True)
-        await asyncio.sleep(0)  # transports that were aborted close their sockets now
+        await asyncio.sleep(0)  # aborted transports close their sockets now
 
     def meet(self) -> Connection:
-        """Return the protocol for a host that has been accepted."""
+        """Return the protocol for an accepted connection."""
         return Connection(self.board, self._admit, self._connections, self._background)
 
     def _admit(self, connection: Connection) -> bool:

@@ -1,7 +1,7 @@
 """``hdc fport`` and ``hdc rport`` on the board's side.
 
-In ``fport`` the host listens and the board connects, in ``rport`` it is the other way round. Each
-packet begins with the number of the connection it belongs to, which the listening side chose.
+In ``fport`` the host listens and the board connects; in ``rport`` the board listens and the host
+connects. Each packet begins with the number of its connection, chosen by the listening side.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _PIECE_BYTES = 65_535
 
 
 class Rule(ABC):
-    """The rule of a forwarded connection, as the connection sees it."""
+    """The rule of a forwarded connection, as seen by the connection."""
 
     link: Link
 
@@ -36,7 +36,7 @@ class Rule(ABC):
 
 
 class Forwarded:
-    """Pass bytes from its socket to the host, and back; a slow end slows the other down."""
+    """Passes bytes from a socket to the host, and back; a slow end slows down the other."""
 
     def __init__(self, rule: Rule, number: bytes):
         self._rule = rule
@@ -51,7 +51,7 @@ class Forwarded:
         self._work = [self._rule.link.spawn(self._open(node))]
 
     def accepted(self, streams: Streams) -> None:
-        """Take a connection made to the board; the host now connects at its end."""
+        """Take a connection that the board accepted; the host now connects at its end."""
         self._streams = streams
 
     def packet(self, command: int, data: bytes) -> None:
@@ -88,7 +88,7 @@ class Forwarded:
         self._work += [spawn(self._to_host(reader)), spawn(self._to_socket(writer))]
 
     async def _to_host(self, reader: asyncio.StreamReader) -> None:
-        with suppress(OSError):  # a connection that was reset has ended, too
+        with suppress(OSError):  # a reset also ends the connection
             while piece := await reader.read(_PIECE_BYTES):
                 self._rule.send(Command.FORWARD_DATA, self._number, piece)
                 await self._rule.link.drained()
@@ -111,15 +111,15 @@ class Forwarded:
             self._end()
 
     def _end(self) -> None:
-        """End this side; the protocol has no half-closed connections."""
+        """End this side and so the connection: the protocol has no half-closed connections."""
         self._rule.send(Command.FORWARD_FREE_CONTEXT, self._number)
         self._rule.forget(self._number)
 
 
 _NUMBER_BYTES = 4
-#: Between the number and the node, in packets that name a node.
+#: Bytes between the number and the node, in packets that name a node.
 _RESERVED = bytes(8)
-#: Connections of one rule at once: each uses a file descriptor of this process.
+#: Maximum connections of one rule: each uses a file descriptor of this process.
 _MAX_CONNECTIONS = 512
 _BAD_NODE = "Forward parament failed"
 _NO_LISTENER = "Not supoort forward-type"
@@ -159,7 +159,7 @@ class _RuleTask(Task, Rule):
 
     @abstractmethod
     def _other(self, command: int, number: bytes, rest: bytes) -> None:
-        """Handle a packet that belongs to no connection; unknown ones are dropped, as hdcd does."""
+        """Handle a packet without a known connection; drop unknown packets, as hdcd does."""
 
     def _add(self, number: bytes) -> Forwarded | None:
         if len(self._connections) >= _MAX_CONNECTIONS:
@@ -169,7 +169,7 @@ class _RuleTask(Task, Rule):
 
 
 class ForwardTask(_RuleTask):
-    """``fport``: connects to a node of the board for each connection that the host accepts."""
+    """``fport``: connects to a node of the board for each connection accepted by the host."""
 
     def start(self) -> None:
         """Do nothing: the first packet names the node."""
@@ -192,7 +192,7 @@ class ForwardTask(_RuleTask):
 
 
 class ReverseTask(_RuleTask):
-    """``rport``: listens at a node of the board, and has the host connect at its end."""
+    """``rport``: listens at a node of the board; the host connects at its end."""
 
     def __init__(self, link: Link, channel: int, board: Board, data: bytes):
         super().__init__(link, channel, board, data)
@@ -247,7 +247,7 @@ class ReverseTask(_RuleTask):
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         number = secrets.token_bytes(_NUMBER_BYTES)
-        # A connection may have been under way when the rule ended.
+        # A connection may arrive just as the rule ends.
         connection = self._add(number) if self._server is not None else None
         if connection is None:
             writer.transport.abort()
@@ -255,5 +255,5 @@ class ReverseTask(_RuleTask):
         connection.accepted((reader, writer))
         if self._agreed:
             self.send(Command.FORWARD_ACTIVE_SLAVE, number, self._target)
-        else:  # hdcd, by its source, drops it and ends the rule; here an early connection is kept
+        else:  # hdcd's source drops it and ends the rule; here it is kept
             self._held.append(number)

@@ -1,7 +1,7 @@
-"""The dialog that opens a session, on the board's side: handshake and authorisation.
+"""The board's side of opening a session: handshake and authorisation.
 
-Recorded conversations of it are in ``tests/fixtures/hdc/session-3.2.0c-auth.jsonl``. hdcd's answer
-to a wrong signature follows its source.
+Recorded conversations are in ``tests/fixtures/hdc/session-3.2.0c-auth.jsonl``. The reply to a wrong
+signature follows hdcd's source.
 """
 
 import secrets
@@ -27,10 +27,10 @@ DENIED = (
 )
 WRONG_SIGNATURE = "[E000010]:Auth failed, cannt login the device."
 
-#: The number of each scheme in a handshake's ``authtype``.
+#: Number of each scheme in a handshake's ``authtype``.
 _SCHEMES = {Scheme.PKCS1: "0", Scheme.PSS: "1"}
 _TOKEN_BYTES = 10
-#: Between the host's name and its key.
+#: Separates the host's name from its key.
 _SEPARATOR = "\x0c"
 
 
@@ -52,10 +52,10 @@ class Sender(Protocol):
 
 
 class Handshake:
-    """The dialog with one host.
+    """The handshake with one host.
 
-    ``has_begun`` is True after the first packet. ``refusal`` is the reason why the host may run
-    nothing now; None if it may.
+    ``has_begun`` is True after the first packet. ``refusal`` is the reason why the host may run no
+    commands now; None if it may.
     """
 
     def __init__(self, board: Board, send: Sender):
@@ -74,7 +74,7 @@ class Handshake:
         """True if both ends send heartbeats."""
         try:
             features = decode_tlv(self._hello.buf).get("supportfeatures", "").split(",")
-        except ProtocolError:  # an empty or odd text names no features
+        except ProtocolError:  # an empty or invalid text names no features
             return False
         return "heartbeat" in features and "heartbeat" in self._board.profile.features
 
@@ -107,7 +107,7 @@ class Handshake:
             )
 
     def leave(self) -> None:
-        """Note that the host left or begins again. Idempotent."""
+        """Note that the host left or starts again. Idempotent."""
         if self._step is _Step.DECISION and self._board.authorisation:
             self._board.authorisation.withdraw(self._fingerprint, self._decided)
         self._step = _Step.HELLO
@@ -127,12 +127,12 @@ class Handshake:
         if decision:
             self._ask_for_signature()
             return
-        if decision is None:  # before the host is answered: a decision may come at once
+        if decision is None:  # before the reply: a decision may come at once
             self._step = _Step.DECISION
             authorisation.wait(self._fingerprint, self._decided)
         else:
             self._step = _Step.NOTHING
-        # hdcd asks its user before it denies, and says so at once.
+        # hdcd asks its user before it denies the host, and reports that at once.
         self._refuse(NOT_YET)
         if decision is False:
             self._refuse(DENIED)
@@ -157,7 +157,7 @@ class Handshake:
 
     def _refuse(self, reason: str) -> None:
         self.refusal = reason
-        # The type is OK here too: the message and the status show the refusal.
+        # The type is OK for refusals too; the message and the status show the refusal.
         self._say(AuthType.OK, self._about(reason, "DAEMON_UNAUTH"))
         self._send(0, Command.CHANNEL_CLOSE, b"\x01")
         self._send(0, Command.ECHO, bytes([EchoLevel.FAIL]) + reason.encode())
@@ -174,6 +174,6 @@ class Handshake:
         return encode_tlv(entries)
 
     def _say(self, kind: AuthType, buf: bytes) -> None:
-        # The version field repeats the host's own text: that is what the real daemon does.
+        # The version field repeats the host's text, as the real daemon does.
         answer = SessionHandShake(auth_type=kind, buf=buf, version=self._hello.version)
         self._send(0, Command.HANDSHAKE, answer.encode())

@@ -1,6 +1,6 @@
-"""Hooks of a daemon into its packets and its files.
+"""Hooks of a daemon for its packets and files.
 
-By default they change nothing. Virtual boards put their faults here, so that the daemon itself
+By default they change nothing. Virtual boards inject faults through them, so that the daemon itself
 needs no code for faults.
 """
 
@@ -12,7 +12,7 @@ from labctl.hdc.wire import encode_prefix
 
 
 class Line(ABC):
-    """One connection, for hooks; on the daemon's event loop only."""
+    """One connection, as hooks use it; on the daemon's event loop only."""
 
     @abstractmethod
     def deliver(self, channel: int, command: int, data: memoryview) -> None:
@@ -20,7 +20,7 @@ class Line(ABC):
 
     @abstractmethod
     def write(self, raw: Buffer) -> None:
-        """Send bytes to the host; nothing happens when it is gone."""
+        """Send bytes to the host; do nothing if it is gone."""
 
     @abstractmethod
     def hold(self, *, held: bool) -> None:
@@ -28,7 +28,7 @@ class Line(ABC):
 
     @abstractmethod
     def finish(self, channel: int) -> None:
-        """End the work of a channel and close it, as if the work were done."""
+        """End the work of a channel and close it as if the work were finished."""
 
     @abstractmethod
     def abort(self) -> None:
@@ -36,7 +36,7 @@ class Line(ABC):
 
 
 class Storage:
-    """The system calls of file transfers, as :mod:`os` has them. Raise OSError, ValueError."""
+    """The system calls of file transfers, as in :mod:`os`. They raise OSError, ValueError."""
 
     def open(self, path: str, flags: int, mode: int = 0) -> int:
         """Open the file and return its descriptor."""
@@ -47,7 +47,7 @@ class Storage:
         return os.fstat(descriptor).st_size
 
     def read(self, descriptor: int, count: int, offset: int) -> bytes:
-        """Up to ``count`` bytes from ``offset`` on."""
+        """Read up to ``count`` bytes from ``offset``."""
         return os.pread(descriptor, count, offset)
 
     def write(self, descriptor: int, data: Buffer, offset: int) -> int:
@@ -56,7 +56,7 @@ class Storage:
 
 
 class Wire:
-    """Observer of one connection, in both directions; made when a host connects."""
+    """Observer of both directions of one connection; created when a host connects."""
 
     _storage = Storage()
 
@@ -64,9 +64,7 @@ class Wire:
         self._line = line
 
     def incoming(self, channel: int, command: int, data: memoryview) -> None:
-        """Handle a received packet; ``data`` is valid during the call only. Raises
-        ProtocolError.
-        """
+        """Handle a received packet; ``data`` is valid only in the call. Raises ProtocolError."""
         self._line.deliver(channel, command, data)
 
     def outgoing(self, channel: int, command: int, *data: Buffer) -> None:
@@ -82,12 +80,12 @@ class Wire:
         """Wait until most of the data held back here is sent, or the host is gone."""
 
     def lost(self) -> None:
-        """Note the end of the connection."""
+        """Note that the connection ended."""
 
 
 class Interference:
     """Faults of one board, as the daemon calls them."""
 
     def wire(self, line: Line) -> Wire:
-        """Return the observer between a new connection and its host."""
+        """Return the observer of a new connection."""
         return Wire(line)

@@ -1,10 +1,10 @@
-"""Room for many boards in one process."""
+"""File descriptor limit for many boards in one process."""
 
 import resource
 
 from labctl.errors import HostError
 
-#: A board's listener, a host's connection, and a few commands, files and forwarded connections.
+#: Per board: a listener, a host's connection, some commands, files and forwarded connections.
 _DESCRIPTORS_A_BOARD = 24
 _DESCRIPTORS_BESIDE = 128
 
@@ -12,7 +12,7 @@ _DESCRIPTORS_BESIDE = 128
 def allow_boards(count: int) -> None:
     """Let this process open as many files as ``count`` boards need. Raises HostError.
 
-    Programs that are started from then on inherit the limit.
+    Programs started later inherit the limit.
     """
     needed = _DESCRIPTORS_BESIDE + count * _DESCRIPTORS_A_BOARD
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

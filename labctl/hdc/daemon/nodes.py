@@ -1,4 +1,4 @@
-"""Ends of forwarded connections on a board, as hdc names them: ``KIND:ADDRESS``."""
+"""Ends of forwarded connections on a board, named as hdc does: ``KIND:ADDRESS``."""
 
 import asyncio
 import errno
@@ -9,19 +9,19 @@ from pathlib import Path
 
 _LOOPBACK = "127.0.0.1"
 _LAST_PORT = 65535
-#: Where each kind of Unix socket lies, below the board's directory. On a board it is /tmp for
-#: ``localfilesystem``, which would be this computer's.
+#: Folder of each kind of Unix socket, below the board's directory. A real board uses /tmp for
+#: ``localfilesystem``, but here that is this computer's /tmp.
 _FOLDERS = {"localabstract": "", "localfilesystem": "", "localreserved": "dev/unix/socket"}
-#: Debuggers and devices: hdcd accepts a rule for any; a virtual board has none.
+#: Debuggers and devices: hdcd accepts rules for them; a virtual board has none.
 _ABSENT = ("dev", "jdwp", "ark")
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Node:
-    """A TCP port on loopback, a Unix socket, or something that a virtual board does not have.
+    """A TCP port on loopback, a Unix socket, or a kind that a virtual board lacks.
 
-    All boards of a host share its ports and abstract names with it.
+    TCP ports and abstract names are shared with all boards of the host.
     """
 
     def __init__(self, kind: str, address: str, directory: Path):
@@ -32,7 +32,7 @@ class Node:
 
     @classmethod
     def parse(cls, text: str, directory: Path) -> "Node | None":
-        """Return the node that a text names; None if hdcd knows no such node."""
+        """Return the node that a text names; None if hdcd does not know such nodes."""
         kind, _, address = text.partition(":")
         known = kind == "tcp" or kind in _FOLDERS or kind in _ABSENT
         if not known or not is_well_formed(text):
@@ -40,7 +40,7 @@ class Node:
         return cls(kind, address, directory)
 
     async def connect(self) -> Streams:
-        """Connect to it. Raises OSError, ValueError."""
+        """Connect to the node. Raises OSError, ValueError."""
         if self.kind in _ABSENT:
             raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
         if self._port is not None:
@@ -51,7 +51,7 @@ class Node:
     async def bind(
         self, accepted: Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]
     ) -> asyncio.Server | None:
-        """Bind a server there that does not listen yet; None if no client can ever connect.
+        """Bind a server to the node, without listening yet; None if no client can ever connect.
 
         Raises OSError, ValueError.
         """
@@ -59,14 +59,14 @@ class Node:
             return None
         if self._port is not None:
             return await asyncio.start_server(accepted, _LOOPBACK, self._port, start_serving=False)
-        # hdcd binds an abstract name as a file of its working directory, if there is none.
+        # hdcd binds an abstract name as a file of its working directory, unless that file exists.
         if self.kind == "localabstract" and Path(self._path).exists():
             raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
         return await asyncio.start_unix_server(accepted, self._path, start_serving=False)
 
     @property
     def refusal(self) -> str:
-        """hdcd's message if it cannot listen there."""
+        """hdcd's message if it cannot listen at the node."""
         return (
             "Unix pipe bind failed"
             if self._port is None
@@ -74,7 +74,7 @@ class Node:
         )
 
     def unlink(self) -> None:
-        """Remove the file that a server has left."""
+        """Remove the file that a server left behind."""
         if self.kind in _FOLDERS:
             with suppress(OSError):
                 Path(self._path).unlink()

@@ -1,4 +1,4 @@
-"""The system parameters of a board: a file each, which its ``param`` program shares."""
+"""The system parameters of a board: one file each, shared with its ``param`` program."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -7,10 +7,10 @@ from labctl.errors import HostError
 from labctl.files import write_atomic
 from labctl.hdc.wire import Command
 
-#: Below a board's directory.
+#: Folder below a board's directory.
 PARAMETERS = Path(".labctl-parameters")
 
-#: The parameter that controls each group of commands, as ``CheckControl`` in ``daemon.cpp``.
+#: Parameter that controls each group of commands, as in ``CheckControl`` (``daemon.cpp``).
 _CONTROLS = (
     ("persist.hdc.control.shell", range(Command.UNITY_EXECUTE, Command.SHELL_DATA + 1)),
     ("persist.hdc.control.fport", range(Command.FORWARD_INIT, Command.FORWARD_FREE_CONTEXT + 1)),
@@ -37,6 +37,6 @@ class Parameters:
             write_atomic(self._folder / name, f"{value}\n")
 
     def allow(self, command: int) -> bool:
-        """Return True if a packet's command is permitted: by "true", or by no value."""
+        """Return True if a command is permitted: its parameter is "true" or not set."""
         names = [name for name, commands in _CONTROLS if command in commands]
         return all(self.get(name) in ("", "true") for name in names)

@@ -1,11 +1,11 @@
-"""Paths of transfers: where they are here, and how the host knows them."""
+"""Paths of transfers: on this computer, and as hosts know them."""
 
 import os
 from pathlib import Path
 
 
 def on_disk(directory: Path, typed: str) -> str:
-    """Return the path on this computer for a path that a host typed; a final slash stays."""
+    """Return the path on this computer for a path typed by a host; keep a final slash."""
     return os.path.join(directory, typed)  # noqa: PTH118
 
 

@@ -1,4 +1,4 @@
-"""``hdc file send``, on the board's side: files and directories that arrive."""
+"""``hdc file send`` on the board's side: receive files and directories."""
 
 import os
 import stat
@@ -13,6 +13,7 @@ from labctl.hdc.daemon.async_files import WRITE, DiskFile, cannot_open, in_threa
 from labctl.hdc.daemon.board import Board
 from labctl.hdc.daemon.paths import as_typed, on_disk
 from labctl.hdc.daemon.task import Dialogue, Link
+from labctl.hdc.lz4_chunks import decompress_chunk
 from labctl.hdc.messages import (
     FILE_FEATURES,
     EchoLevel,
@@ -20,17 +21,17 @@ from labctl.hdc.messages import (
     TransferConfig,
     TransferPayload,
 )
-from labctl.hdc.transfer import Placing, decompress_chunk, make_parents
+from labctl.hdc.remote_paths import Placing, make_parents
 from labctl.hdc.wire import Command
 
-#: Sent by 3.1.0e when it cannot take a block; the host counts down from there.
+#: Sent by 3.1.0e if it cannot take a block; the host counts down from there.
 _REJECTED = b"\x07"
 #: hdcd changes the owner after the mode, so set-id bits are lost.
 _MODE_BITS = 0o1777
 
 
 class _Refused(Exception):
-    """A file is refused; the text is for the host."""
+    """A file is refused; the text is sent to the host."""
 
 
 class FileReceiver(Dialogue):
@@ -45,7 +46,7 @@ class FileReceiver(Dialogue):
         self._written = 0
         self._mode: FileMode | None = None
         self._directory_modes: list[FileMode] = []
-        self._deaf = False  # the rest of this file is dropped
+        self._deaf = False  # True: the rest of this file is dropped
         self._failure: str | None = None
         self._began = 0.0
         self._total_bytes = 0
@@ -61,7 +62,7 @@ class FileReceiver(Dialogue):
             self._close()
 
     async def _step(self, command: int, data: bytes) -> bool:
-        """Handle one packet; False when the transfer is over."""
+        """Handle one packet; return False when the transfer is finished."""
         match command:
             case Command.FILE_MODE:
                 self._mode = FileMode.decode(data)
@@ -107,7 +108,7 @@ class FileReceiver(Dialogue):
                 self._send(Command.FILE_FINISH, _REJECTED)
                 return True
             if payload.uncompress_size and not packed:
-                # A 3.1.0e host loses it; hdcd then waits for it for ever.
+                # A 3.1.0e host loses the chunk; hdcd then waits for it forever.
                 self._deaf = True
                 return True
             body = decompress_chunk(packed, payload.uncompress_size)
@@ -116,7 +117,7 @@ class FileReceiver(Dialogue):
         except OSError as error:
             return self._stopped(reason(error))
         self._written += len(body)
-        if self._written >= self._config.file_size or not body:  # not the announced size
+        if self._written >= self._config.file_size or not body:  # whatever size was announced
             await self._complete(file)
         return True
 
@@ -127,8 +128,8 @@ class FileReceiver(Dialogue):
             self._fail(text)
         else:
             self._failure = text
-            self._close()  # of a directory, the next file may come
-        # The releases that report it at once send this one too, after their CLOSE.
+            self._close()  # more files of a directory may follow
+        # Releases that report the failure at once also send this, after their CLOSE.
         self._send(Command.FILE_FINISH, b"\x01")
         return not self._profile.fails_at_once
 
@@ -141,7 +142,7 @@ class FileReceiver(Dialogue):
         self._send(Command.FILE_FINISH, b"\x01")
 
     async def _acknowledge(self, counter: int) -> bool:
-        """Answer a FILE_FINISH; False when it was the last."""
+        """Answer a FILE_FINISH; return False after the last one."""
         if counter:
             self._send(Command.FILE_FINISH, bytes([counter - 1]))
             return True
@@ -161,7 +162,7 @@ class FileReceiver(Dialogue):
 
     def _close(self) -> None:
         if self._file is not None:
-            self._file.close()  # what was written stays, as on a real board
+            self._file.close()  # written bytes stay, as on a real board
             self._file = None
 
 
@@ -183,23 +184,23 @@ def _prepare(placing: Placing, config: TransferConfig, shown: Callable[[str], st
 
 
 def _keep(descriptor: int, *, config: TransferConfig, mode: FileMode | None) -> None:
-    """Give a finished file its time, mode and owner, as far as the system allows."""
+    """Set a finished file's times, mode and owner, as far as the system allows."""
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return  # /dev/null, say: it belongs to everybody
+        return  # a shared file, for example /dev/null
     if mode is not None:
         _change_mode(descriptor, mode)
     if config.hold_timestamp:
-        # hdcd keeps microseconds. Times that no file system can hold are left out.
+        # hdcd keeps microseconds. Skip times that the file system cannot store.
         times = (config.atime_ns // 1000 * 1000, config.mtime_ns // 1000 * 1000)
         with suppress(OSError, OverflowError):
             os.utime(descriptor, ns=times)
 
 
 def _keep_directories(placing: Placing, typed: str, modes: list[FileMode]) -> None:
-    """Give directories their modes, where hdcd does: what was typed begins their real path."""
-    # The deepest first: a directory that can no longer be entered hides those inside.
+    """Set modes of directories as hdcd does: only if their real path begins with the typed path."""
+    # Deepest first: a directory that can no longer be entered hides its content.
     for mode in sorted(modes, key=lambda mode: mode.full_name.count("/"), reverse=True):
-        with suppress(OSError, ValueError, ProtocolError):  # empty ones were never made
+        with suppress(OSError, ValueError, ProtocolError):  # empty directories were never made
             path = placing.directory(mode.full_name)
             if os.path.realpath(path).startswith(typed):
                 _change_mode(path, mode)
@@ -208,5 +209,5 @@ def _keep_directories(placing: Placing, typed: str, modes: list[FileMode]) -> No
 def _change_mode(target: int | str, mode: FileMode) -> None:
     with suppress(OSError):
         os.chmod(target, mode.st_mode & _MODE_BITS)  # noqa: PTH101 - a descriptor or a path
-    with suppress(OSError, OverflowError):  # only root gives files away
+    with suppress(OSError, OverflowError):  # only root may change the owner
         os.chown(target, mode.uid, mode.gid)

@@ -1,10 +1,10 @@
-"""``hdc file recv``, on the board's side: its request, the files it finds, and their sending.
+"""``hdc file recv`` on the board's side: parse the request, find the files, send them.
 
-hdcd follows no link to a directory: it sends the link as a file, which ends the transfer. Pipes and
-character devices are left out silently, empty directories are lost.
+hdcd does not follow a link to a directory: it sends the link as a file, which ends the transfer.
+Pipes and character devices are skipped silently; empty directories are lost.
 
-hdcd looks for options among all words and takes the last two as the paths, whatever they are
-(``src/common/file.cpp`` of developtools_hdc).
+hdcd looks for options in all words and takes the last two words as the paths, even if they are
+options (``src/common/file.cpp`` of developtools_hdc).
 """
 
 import os
@@ -21,6 +21,7 @@ from labctl.hdc.daemon.board import Board
 from labctl.hdc.daemon.paths import as_typed, on_disk
 from labctl.hdc.daemon.shell import readable
 from labctl.hdc.daemon.task import Dialogue, Link
+from labctl.hdc.lz4_chunks import LZ4, STORED, compress_chunk
 from labctl.hdc.messages import (
     LARGE_CHUNK_BYTES,
     SMALL_CHUNK_BYTES,
@@ -29,7 +30,7 @@ from labctl.hdc.messages import (
     TransferConfig,
     TransferPayload,
 )
-from labctl.hdc.transfer import LZ4, STORED, compress_chunk, is_directory
+from labctl.hdc.remote_paths import is_directory
 from labctl.hdc.wire import Command
 
 #: An unclosed quote extends to the end.
@@ -75,7 +76,7 @@ class Request:
         return request
 
     def _take_options(self, words: list[str]) -> int:
-        """Store the options, wherever they are; return the words that hdcd counts for them."""
+        """Store the options, at any position; return the words that hdcd counts for them."""
         count = 0
         for word, following in zip(words, [*words[1:], None], strict=True):
             match word:
@@ -95,7 +96,7 @@ class Request:
                     self.update_if_new = True
                 case "-z":
                     self.compress = True
-                case "remote":  # a word of the protocol between client and server
+                case "remote":  # added by the protocol between client and server
                     pass
                 case _ if word.startswith("-"):
                     raise ValueError(f"Unknown file option: {word}")
@@ -106,7 +107,7 @@ class Request:
 
 
 class Entry(NamedTuple):
-    """A file or directory: where it is, and its name for the host."""
+    """A file or directory: its path, and its name for the host."""
 
     path: str
     name: str
@@ -114,9 +115,7 @@ class Entry(NamedTuple):
 
 @dataclass
 class Tree:
-    """Files and directories from the last name to the first, and the reasons why some could not be
-    read.
-    """
+    """Files and directories in reverse order, and the errors of unreadable ones."""
 
     files: list[Entry] = field(default_factory=list)
     directories: list[FileMode] = field(default_factory=list)
@@ -124,7 +123,7 @@ class Tree:
 
 
 def walk(path: str) -> Tree:
-    """Return the one file at ``path``, or all files below that directory."""
+    """Return the single file at ``path``, or all files below that directory."""
     top = Entry(path, Path(path).name)
     if not is_directory(path):
         return Tree(files=[top])
@@ -137,7 +136,7 @@ def walk(path: str) -> Tree:
             continue
         try:
             status = os.stat(entry.path)  # noqa: PTH116 - as it was typed
-            # Above the rest of its folder: hdcd looks into a directory when its name comes.
+            # Files stay above the rest of the stack: hdcd reads a directory when its name comes.
             waiting += sorted(_entries(entry), key=_name, reverse=True)
         except OSError as error:
             tree.failures.append((entry.path, error))
@@ -208,10 +207,10 @@ class FileSender(Dialogue):
                 file.close()
             directories.clear()
             finish = (await self._expect(Command.FILE_FINISH) or b"\0")[0]
-            if finish != 1:  # 3.1.0e starts higher when it cannot take a block
+            if finish != 1:  # 3.1.0e starts higher if it cannot take a block
                 break
         if not finish and tree.directories:
-            self._send(Command.FILE_FINISH, b"\0")  # the host sums up nothing, and closes
+            self._send(Command.FILE_FINISH, b"\0")  # the host sends no summary, and closes
         elif not finish:
             self._finish()
         while finish:
@@ -222,7 +221,7 @@ class FileSender(Dialogue):
         file = await DiskFile.open(self._storage, entry.path, READ)
         if stat.S_ISFIFO(file.stat().st_mode):
             try:
-                await readable(file.fileno())  # hdcd waits for the other end
+                await readable(file.fileno())  # hdcd waits until the pipe has a writer
             except BaseException:  # the host has gone
                 file.close()
                 raise
@@ -262,10 +261,10 @@ class FileSender(Dialogue):
         await self._expect(Command.FILE_MODE)
 
     async def _send_chunks(self, file: DiskFile) -> bool:
-        """Send the file until its size is reached or reading returns nothing; False on an error.
+        """Send the file until its size is reached or a read is empty; return False on an error.
 
-        As hdcd does: a file of /proc has size 0, and the bytes of one read are sent nevertheless;
-        none if it cannot be read.
+        As in hdcd: a file of /proc has size 0, but the bytes of one read are sent; no bytes if it
+        cannot be read.
         """
         done = 0
         while True:

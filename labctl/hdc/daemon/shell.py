@@ -15,15 +15,18 @@ from labctl.hdc.wire import Command
 
 
 class ShellTask(Task):
-    """Runs one command: ``sh`` leads its own session, standard error joins standard output,
-    standard input is a pipe that stays open. The end of the output is the end of the command."""
+    """Runs one command until its output ends.
+
+    ``sh`` leads its own session. Standard error joins standard output. Standard input is a pipe
+    that stays open.
+    """
 
     output = Command.ECHO_RAW
 
     def __init__(self, link: Link, channel: int, board: Board, data: bytes):
         super().__init__(link, channel, board, data)
         command = data
-        # One outer pair of double quotes is the client's, not the user's.
+        # The client added the outer pair of double quotes.
         if len(command) >= 2 and command[:1] == b'"' == command[-1:]:
             command = command[1:-1]
         self._command = command.split(b"\0")[0]
@@ -31,7 +34,7 @@ class ShellTask(Task):
         self._pump: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Start the shell and forward what it prints."""
+        """Start the shell and forward its output."""
         if not self._command:
             self._finish()
             return
@@ -52,7 +55,7 @@ class ShellTask(Task):
         """Ignore the packet: only interactive shells take input."""
 
     def stop(self) -> None:
-        """Send TERM to ``sh`` only, and stop its output."""
+        """Send TERM to ``sh`` only, and stop forwarding its output."""
         if self._pump is not None and self._pump is not asyncio.current_task():
             self._pump.cancel()
         if self._process is not None and self._pump is not None:
@@ -87,7 +90,7 @@ class HilogTask(ShellTask):
 
 
 class BugreportTask(ShellTask):
-    """Runs the board's ``hidumper`` (the wire as in ``daemon_unity.cpp``: source, not run)."""
+    """Runs the board's ``hidumper`` (wire format from ``daemon_unity.cpp``, not tested)."""
 
     output = Command.BUGREPORT_DATA
 
@@ -103,10 +106,10 @@ async def reap(
     end: Callable[[], object],
     grace: float | None = None,
 ) -> None:
-    """Call ``end`` to end ``sh``, and wait for it; kill it after ``grace`` seconds, or when the
-    daemon ends first.
+    """Call ``end`` to end ``sh``, and wait for it.
 
-    ``pumps`` have been cancelled, but still watch the ``pipes``.
+    ``sh`` is killed after ``grace`` seconds, or if the daemon ends first. ``pumps`` have been
+    cancelled, but still watch the ``pipes``.
     """
     try:
         await asyncio.wait(pumps)
@@ -126,7 +129,7 @@ async def reap(
 
 
 async def readable(descriptor: int) -> None:
-    """Wait until something can be read, or the other end is closed."""
+    """Wait until the descriptor can be read, or the other end is closed."""
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
     loop.add_reader(descriptor, ready.set)

@@ -1,4 +1,4 @@
-"""A task on a daemon's channel, and the parts of its connection that it may use."""
+"""A task on a daemon's channel, and the part of its connection that it may use."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -11,18 +11,18 @@ from labctl.hdc.daemon.hooks import Storage
 from labctl.hdc.messages import EchoLevel
 from labctl.hdc.wire import Command
 
-#: Bytes from the host that may wait for a task before the connection is not read any more.
+#: Maximum bytes from the host waiting for a task; above it, the connection is not read.
 _INBOX_BYTES = 2 << 20
-#: Counted for each packet in an inbox besides its data, so that empty packets fill it too.
+#: Added for each packet in an inbox, so that empty packets fill it too.
 _PACKET_WEIGHT_BYTES = 256
 
 
 class Link(ABC):
-    """The connection as its tasks see it."""
+    """The connection as seen by its tasks."""
 
     @abstractmethod
     def send(self, channel: int, command: Command, *data: bytes) -> None:
-        """Queue one packet, its data in parts; nothing happens when the host is gone."""
+        """Queue one packet, its data in parts; do nothing if the host is gone."""
 
     @abstractmethod
     def storage(self, channel: int) -> Storage:
@@ -30,7 +30,7 @@ class Link(ABC):
 
     @abstractmethod
     async def drained(self) -> None:
-        """Wait until the host has taken most of what was queued, or is gone."""
+        """Wait until the host has read most of the queued data, or is gone."""
 
     @abstractmethod
     def hold_back(self, holder: object, *, held: bool) -> None:
@@ -50,7 +50,7 @@ class Link(ABC):
 
 
 class Task(ABC):
-    """The work on one channel. ``data`` is that of the packet that began it."""
+    """The work on one channel. ``data`` comes from the packet that began it."""
 
     def __init__(self, link: Link, channel: int, board: Board, data: bytes):
         self._link = link
@@ -60,11 +60,11 @@ class Task(ABC):
 
     @abstractmethod
     def start(self) -> None:
-        """Begin; the task is registered now."""
+        """Begin to work; the task is already registered."""
 
     @abstractmethod
     def packet(self, command: int, data: memoryview) -> None:
-        """Take a packet of this channel; ``data`` is valid during the call only."""
+        """Handle a packet of this channel; ``data`` is valid only during the call."""
 
     @abstractmethod
     def stop(self) -> None:
@@ -90,8 +90,10 @@ class Task(ABC):
 
 
 class Inbox:
-    """Packets that wait for a coroutine. A full inbox stops the whole connection with all its
-    channels: the protocol has no flow control for single channels.
+    """Packets that wait for a coroutine.
+
+    A full inbox stops the whole connection with all its channels: the protocol has no flow control
+    for single channels.
     """
 
     def __init__(self, link: Link):
@@ -116,7 +118,7 @@ class Inbox:
         return command, data
 
     def close(self) -> None:
-        """Drop the waiting packets. No coroutine may be waiting for one."""
+        """Drop the waiting packets. No coroutine may be in :meth:`get`."""
         self._packets.clear()
         self._weigh(-self._waiting_bytes)
 
@@ -126,7 +128,7 @@ class Inbox:
 
 
 class Dialogue(Task):
-    """A task in one coroutine that takes the packets of its channel one by one."""
+    """A task in one coroutine that handles the packets of its channel one by one."""
 
     def __init__(self, link: Link, channel: int, board: Board, data: bytes):
         super().__init__(link, channel, board, data)
@@ -135,14 +137,14 @@ class Dialogue(Task):
 
     @abstractmethod
     async def _run(self) -> None:
-        """Do the work; it ends with :meth:`_finish`. ProtocolError cuts the connection."""
+        """Do the work, then call :meth:`_finish`. ProtocolError cuts the connection."""
 
     def start(self) -> None:
         """Begin to work."""
         self._work = self._link.spawn(self._guarded())
 
     def packet(self, command: int, data: memoryview) -> None:
-        """Keep the packet until its turn."""
+        """Keep the packet until it is needed."""
         self._inbox.put(command, bytes(data))
 
     def stop(self) -> None:
@@ -152,7 +154,7 @@ class Dialogue(Task):
         self._inbox.close()
 
     async def _expect(self, command: Command) -> bytes:
-        """Return the data of the next packet of a kind; others are dropped, as hdcd does."""
+        """Return the data of the next packet of a kind; drop other packets, as hdcd does."""
         while True:
             found, data = await self._inbox.get()
             if found == command:

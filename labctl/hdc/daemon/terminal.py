@@ -1,4 +1,4 @@
-"""``hdc shell`` without a command: a shell in a terminal."""
+"""``hdc shell`` without a command: an interactive shell in a terminal."""
 
 import asyncio
 import os
@@ -15,10 +15,10 @@ from labctl.hdc.daemon.task import Inbox, Link, Task
 from labctl.hdc.wire import Command
 
 _GRACE_SECONDS = 2.0
-#: Sent by a host for Ctrl-C, alone in its packet.
+#: Sent by a host for Ctrl-C, as a separate packet.
 _INTERRUPT = b"\x03"
-#: A terminal belongs to a session once the session's leader opens it. That leader is a shell, which
-#: then becomes the interactive one.
+#: A session gets a terminal when its leader opens it. Here the leader is a shell, which then
+#: becomes the interactive shell.
 _TAKE_TERMINAL = 'exec "$0" 0<>"$1" 1>&0 2>&0'
 
 
@@ -65,7 +65,7 @@ class TerminalTask(Task):
             self._typed.put(command, bytes(data))
 
     def stop(self) -> None:
-        """Hang up."""
+        """Hang up the terminal."""
         for pump in self._pumps:
             if pump is not asyncio.current_task():
                 pump.cancel()
@@ -73,7 +73,7 @@ class TerminalTask(Task):
         if self._running is not None:
             running, self._running = self._running, None
             hang_up = self._terminal.close
-            # A shell that has just started a job may wait for it, even after SIGHUP.
+            # A shell that has just started a job may wait for the job, even after SIGHUP.
             self._link.spawn(reap(running, self._pumps, [self._terminal], hang_up, _GRACE_SECONDS))
 
     async def _show(self, terminal: int) -> None:
@@ -83,7 +83,7 @@ class TerminalTask(Task):
             except BlockingIOError:
                 await readable(terminal)
                 continue
-            except OSError:  # EIO: nobody has the other end open any more
+            except OSError:  # EIO: the other end is closed everywhere
                 break
             self._send(Command.ECHO_RAW, piece)
             await self._link.drained()
@@ -106,7 +106,7 @@ class TerminalTask(Task):
 
 def _interrupt(terminal: int) -> None:
     """Send SIGINT to the foreground group's leader: hdcd types no Ctrl-C, so none is shown."""
-    with suppress(OSError):  # nobody has the terminal open any more, or the leader has ended
+    with suppress(OSError):  # the terminal is closed, or the leader has ended
         group = os.tcgetpgrp(terminal)
         if group > 1:
             os.kill(group, signal.SIGINT)

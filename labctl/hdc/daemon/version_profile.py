@@ -10,15 +10,15 @@ Version = Literal["3.1.0e", "3.2.0c", "3.2.0f"]
 class VersionProfile:
     """The differences of one release."""
 
-    #: The features that it reports; if empty, it neither sends nor wants heartbeats.
+    #: Reported features; if empty, the release neither sends nor wants heartbeats.
     features: str
-    #: Accepts compressed blocks, and sends blocks uncompressed that LZ4 cannot make smaller.
-    #: 3.1.0e refuses the former and loses the bytes of the latter.
+    #: Accepts compressed blocks, and sends blocks uncompressed that LZ4 cannot make smaller. 3.1.0e
+    #: refuses compressed blocks, and loses the bytes of blocks that LZ4 cannot make smaller.
     sound_compression: bool
-    #: Reports a failed write to the host at once, not in place of the summary.
+    #: Reports a failed write to the host at once; other releases report it instead of the summary.
     fails_at_once: bool
-    #: The largest piece of a command's output. 3.2.0f sends smaller ones, sooner: the size is
-    #: unknown; a page is what a pipe takes in one piece.
+    #: Maximum piece of a command's output. 3.2.0f sends smaller pieces, sooner. Their size is
+    #: unknown; a pipe takes a page in one piece.
     output_piece_bytes: int
 
 

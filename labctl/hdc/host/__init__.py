@@ -1,1 +1,1 @@
-"""The host side of a session, and what a host asks of a board over any link."""
+"""The host side of a session, and a host's requests to a board over any link."""

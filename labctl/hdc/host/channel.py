@@ -1,7 +1,7 @@
 """One conversation inside a session: a command, a file, a forwarded port.
 
-A connection to a port of the board is one forwarding rule whose channel is the connection: nothing
-listens on this host, and the calling thread itself sends and receives.
+A connection to a port of the board is a forwarding rule of its own, whose channel is the
+connection: nothing listens on this host, and the calling thread sends and receives.
 """
 
 import os
@@ -19,9 +19,9 @@ from labctl.hdc.host.link import expect
 from labctl.hdc.messages import ID_BYTES, Buffer, naming
 from labctl.hdc.wire import Command
 
-#: Counted for each waiting packet besides its data: a peer may send any number of empty ones.
+#: Added for each waiting packet: a peer may send any number of empty packets.
 _PACKET_BYTES = 200
-#: Longest wait for room to send the end of a channel.
+#: Maximum wait for room to send the end of a channel.
 _CLOSE_SECONDS = 5.0
 
 
@@ -30,19 +30,19 @@ class Limits:
     """Limits of a session's queues, and of the time (s) that data may wait in them."""
 
     heartbeat_seconds: float = 5.0
-    #: A channel whose user does not keep up stops the whole link above this many waiting bytes.
+    #: Maximum waiting bytes of a channel whose user is too slow; above it, the whole link stops.
     queue_bytes: int = 8 << 20
-    #: Longest time that a channel with a full queue may block the others.
+    #: Maximum time that a channel with a full queue may block other channels.
     stall_seconds: float = 10.0
-    #: Longest wait of a closed session for its own threads.
+    #: Maximum wait of a closed session for its own threads.
     close_seconds: float = 5.0
-    #: Connections of one forwarding rule at once; further ones are refused.
+    #: Maximum connections of one forwarding rule; further ones are refused.
     connections: int = 512
-    #: Most bytes that wait for the user of one forwarded connection.
+    #: Maximum bytes that wait for the user of one forwarded connection.
     connection_bytes: int = 4 << 20
-    #: Longest time that such a user may take nothing from a full queue. The user's kernel
-    #: announces room only once a sixteenth of its receive buffer (6 MB at most by default) is
-    #: free: some 80 kB/s is never a stall.
+    #: Maximum time that such a user may take nothing from a full queue. The user's kernel reports
+    #: room only once a sixteenth of its receive buffer (default at most 6 MB) is free, so a user
+    #: that reads about 80 kB/s never reaches this time.
     connection_stall_seconds: float = 5.0
 
 
@@ -50,13 +50,13 @@ LIMITS = Limits()
 
 
 class ChannelSession(Protocol):
-    """The session as its channels see it."""
+    """The session as seen by its channels."""
 
     label: str
     failure: LinkError | None
 
     def check(self) -> None:
-        """Raise the reason if the session is over."""
+        """Raise the reason if the session has ended."""
 
     def send(self, channel: int, command: int, *data: Buffer, timeout: float) -> None:
         """Send one packet."""
@@ -66,10 +66,10 @@ class ChannelSession(Protocol):
 
 
 class Channel:
-    """One conversation inside a session: a command, a file. Closing it ends it on the board too.
+    """One conversation inside a session: a command, a file. Closing it also ends it on the board.
 
-    ``timeout`` (s) bounds each single wait, for room to send and for the next packet. ``parting``
-    is the counter in the CHANNEL_CLOSE that labctl ends it with.
+    ``timeout`` (s) limits each single wait: for room to send, and for the next packet. ``parting``
+    is the counter in the CHANNEL_CLOSE with which labctl ends the channel.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Channel:
         self._ended_by_board = False
 
     def send(self, command: Command, *data: Buffer) -> None:
-        """Send one packet; several buffers are sent as one. Raises LinkError."""
+        """Send one packet; several buffers are sent as one packet. Raises LinkError."""
         self._session.send(self.number, command, *data, timeout=self.timeout)
 
     def pending(self) -> bool:
@@ -102,11 +102,11 @@ class Channel:
         return bool(self._arrived)
 
     def receive(self, timeout: float | None = None) -> tuple[int, bytes]:
-        """Return the next packet's command and data, in order; CHANNEL_CLOSE is the last one.
+        """Return the next packet's command and data, in order; CHANNEL_CLOSE is the last packet.
 
-        It is also returned when another thread closes the channel. Raises CommandTimeout when
-        nothing comes within ``timeout`` seconds (default: the channel's), DeviceLost or
-        ProtocolError when the link broke before, HostError when it was not called for too long.
+        CHANNEL_CLOSE is also returned when another thread closes the channel. Raises CommandTimeout
+        if no packet comes within ``timeout`` seconds (default: the channel's), DeviceLost or
+        ProtocolError if the link broke, HostError if packets waited too long for this call.
         """
         seconds = self.timeout if timeout is None else timeout
         with self._changed:
@@ -137,7 +137,7 @@ class Channel:
             self._changed.notify_all()
         if command == Command.CHANNEL_CLOSE:
             self._ended_by_board = True
-            # The one-byte counter goes back and forth, one less each time, until it is 0.
+            # The one-byte counter is sent back and forth, each time reduced by one, until it is 0.
             if data and data[0]:
                 self._send_close(data[0] - 1)
         return command, data
@@ -148,7 +148,7 @@ class Channel:
         return self._waiting_readers > 0
 
     def deliver(self, command: int, data: bytes, timeout: float) -> bool:
-        """Take a packet from the reading thread; False when there is no room for ``timeout`` s."""
+        """Take a packet from the reading thread; return False after ``timeout`` s without room."""
         with self._changed:
             if not self._changed.wait_for(
                 lambda: (
@@ -172,7 +172,7 @@ class Channel:
             self._changed.notify_all()
 
     def wake(self) -> None:
-        """Wake all waiting threads to check the session's state again."""
+        """Wake all waiting threads so that they check the session's state again."""
         with self._changed:
             self._changed.notify_all()
 
@@ -187,14 +187,14 @@ class Channel:
         self._session.forget(self)
         if self._ended_by_board:
             return
-        # A close by the board that nobody has read (after a refusal, for example) is answered.
+        # Answer a CHANNEL_CLOSE of the board that was not read (for example, after a refusal).
         if not unseen:
             self._send_close(self._parting)
         elif unseen[0] and unseen[0][0]:
             self._send_close(unseen[0][0] - 1)
 
     def _send_close(self, counter: int) -> None:
-        # A lost link has ended the channel already; packets that arrived before stay valid.
+        # A lost link has already ended the channel; packets received before stay valid.
         with suppress(LinkError):
             self._session.send(
                 self.number,
@@ -210,12 +210,12 @@ class Channel:
         self.close()
 
 
-#: Data bytes of one packet, as the reference sends them.
+#: Data bytes of one packet, as in the reference.
 _PIECE_BYTES = 65_535
 
 
 class PortChannel:
-    """A connection over a channel, used as a socket is."""
+    """A connection over a channel, with the methods of a socket."""
 
     def __init__(self, channel: Channel, context: bytes):
         self._channel = channel
@@ -224,11 +224,11 @@ class PortChannel:
         self.is_over = False
 
     def settimeout(self, seconds: float) -> None:
-        """Bound each wait from now on."""
+        """Limit each wait from now on."""
         self._channel.timeout = seconds
 
     def sendall(self, data: bytes | memoryview, /) -> None:
-        """Send all of it. Raises LinkError."""
+        """Send all data. Raises LinkError."""
         rest = memoryview(data)
         while rest:
             self._channel.send(Command.FORWARD_DATA, self._context, rest[:_PIECE_BYTES])
@@ -251,10 +251,10 @@ class PortChannel:
         return piece
 
     def end(self) -> None:
-        """Close this end on the board too. There is no half-close."""
+        """End the connection, on the board too. A half-close is not possible."""
         if not self.is_over:
             self.is_over = True
-            with suppress(LinkError):  # a lost link has ended it already
+            with suppress(LinkError):  # a lost link has already ended it
                 self._channel.send(Command.FORWARD_FREE_CONTEXT, self._context)
 
 
@@ -262,7 +262,7 @@ class PortChannel:
 def connected_port(channel: Channel, node: str) -> Iterator[PortChannel]:
     """Connect to a node of the board over a new channel.
 
-    Raises LinkRefused (nothing listens there), another LinkError, BoardError.
+    Raises LinkRefused if nothing listens there, another LinkError, BoardError.
     """
     channel.send(Command.WAKEUP_SLAVETASK)
     channel.send(Command.FORWARD_CHECK, os.urandom(ID_BYTES), naming(node))

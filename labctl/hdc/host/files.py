@@ -15,6 +15,7 @@ from labctl.hdc.host.link import (
     raise_echo,
     refuse,
 )
+from labctl.hdc.lz4_chunks import LZ4, STORED, compress_chunk, decompress_chunk
 from labctl.hdc.messages import (
     FILE_FEATURES,
     LARGE_CHUNK_BYTES,
@@ -22,7 +23,6 @@ from labctl.hdc.messages import (
     TransferConfig,
     TransferPayload,
 )
-from labctl.hdc.transfer import LZ4, STORED, compress_chunk, decompress_chunk
 from labctl.hdc.wire import Command
 
 OnChunk = Callable[[memoryview], object]
@@ -30,7 +30,7 @@ OnChunk = Callable[[memoryview], object]
 #: Positions and size of the samples that show if LZ4 makes a file smaller.
 _SAMPLES = (0.0, 0.5)
 _SAMPLE_BYTES = 128 << 10
-#: LZ4 must save this part of the samples: it costs both ends time.
+#: LZ4 must save this share of the samples: compression takes time at both ends.
 _WORTHWHILE = 0.1
 
 
@@ -46,12 +46,11 @@ def send_file(
 ) -> int:
     """Send an open file to ``remote`` (truncated first, mode 0644); return its size in bytes.
 
-    Where ``remote`` is a directory, the file gets ``name`` there (default: the last part of
-    ``remote``). ``timeout`` (s) bounds each wait for progress. ``on_chunk`` sees the bytes, in
-    order, as they are sent. ``compress`` permits LZ4 blocks, where they are smaller and the
-    board is known to handle them well. The board checks only the number of bytes: verify the
-    content afterwards.
-    Raises LinkError, BoardError, HostError, IntegrityError.
+    If ``remote`` is a directory, the file is written there under ``name`` (default: the last part
+    of ``remote``). ``timeout`` (s) limits each wait for progress. ``on_chunk`` gets the bytes in
+    order as they are sent. ``compress`` permits LZ4 blocks; they are used if they are smaller and
+    the board is known to handle them well. The board checks only the number of bytes: verify the
+    content afterwards. Raises LinkError, BoardError, HostError, IntegrityError.
     """
     called = remote.rpartition("/")[2] if name is None else name
     with link.open_send(remote, timeout=timeout) as channel:
@@ -62,19 +61,19 @@ def send_file(
 
 
 class Sending:
-    """One transfer: files, one after another over one channel, and its end."""
+    """One transfer of files, one after another over one channel."""
 
     def __init__(self, channel: HostChannel, remote: str, *, compress: bool = False):
         self.sent_bytes = 0
         self._files = 0
         self._channel = channel
-        self._remote = check_path(remote)  # hdcd uses it as a format of printf
+        self._remote = check_path(remote)  # hdcd uses it as a printf format
         self._compress = compress
         self._counter = b""
 
     def send(self, source: BinaryIO, name: str, on_chunk: OnChunk) -> None:
         """Send one file under ``name``."""
-        if self._counter > b"\x01":  # 3.1.0e counts down from 7 when it could not take a file
+        if self._counter > b"\x01":  # 3.1.0e counts down from 7 if it could not take a file
             self._stopped(self._counter)
         status = os.fstat(source.fileno())
         if not stat.S_ISREG(status.st_mode):
@@ -97,7 +96,7 @@ class Sending:
         self.sent_bytes += size
 
     def finish(self) -> None:
-        """End the transfer, and compare the board's summary with what was sent."""
+        """End the transfer, and compare the board's summary with the sent files."""
         self._settle(self._counter)
         data = expect(self._channel, Command.ECHO)
         raise_echo(data)
@@ -128,7 +127,7 @@ class Sending:
             done += len(chunk)
             if done == size:
                 return
-            while self._channel.pending():  # nothing is acknowledged: usually an error
+            while self._channel.pending():  # no acknowledgement: usually an error
                 command, data = self._channel.receive()
                 if command == Command.FILE_FINISH:  # 3.1.0e gives the reason afterwards
                     self._stopped(data)
@@ -156,7 +155,7 @@ def _read_exactly(source: BinaryIO, chunk: memoryview) -> int:
 
 
 def _is_worthwhile(source: BinaryIO, size: int) -> bool:
-    """Return True if LZ4 makes samples of a file sufficiently smaller."""
+    """Return True if LZ4 shrinks samples of a file enough."""
     plain = packed = 0
     for place in _SAMPLES:
         sample = os.pread(source.fileno(), _SAMPLE_BYTES, int(size * place))
@@ -174,8 +173,8 @@ def receive_file(
 ) -> int:
     """Receive the file at ``remote`` piece by piece; return its size in bytes.
 
-    ``timeout`` (s) bounds each wait for progress. ``compress`` lets the board send LZ4 blocks,
-    if it is known to handle them well. Raises LinkError, BoardError, ConfigError.
+    ``timeout`` (s) limits each wait for progress. ``compress`` lets the board send LZ4 blocks, if
+    it is known to handle them well. Raises LinkError, BoardError, ConfigError.
     """
     compress = compress and link.can_compress
     with link.open_receive(remote, timeout=timeout, compress=compress) as channel:
@@ -192,7 +191,7 @@ def receive_file(
 
 
 class _Receiving:
-    """One transfer: the announced file, its content, and the end."""
+    """One transfer: the announced files, their content, and the end."""
 
     def __init__(self, channel: HostChannel, remote: str, *, compress: bool):
         self._channel = channel
@@ -200,10 +199,8 @@ class _Receiving:
         self._kinds = (STORED, LZ4) if compress else (STORED,)
 
     def next_file(self) -> TransferConfig | None:
-        """Return the next file, to be read with :meth:`receive`; None at the end of the
-        transfer.
-        """
-        deadline = time.monotonic() + self._channel.timeout  # a message alone is no progress
+        """Return the next file, to be read with :meth:`receive`; None after the last file."""
+        deadline = time.monotonic() + self._channel.timeout  # a message alone is not progress
         while True:
             command, data = self._channel.receive(deadline - time.monotonic())
             if command == Command.FILE_CHECK:
@@ -213,10 +210,10 @@ class _Receiving:
             refuse(command, data, Command.FILE_CHECK.name)
 
     def receive(self, write: Write, size: int) -> None:
-        """Receive the content, of ``size`` bytes, of the file that :meth:`next_file` returned.
+        """Receive the content (``size`` bytes) of the file that :meth:`next_file` returned.
 
-        Raises IntegrityError when its length differs: hdcd sends what it can read, and marks an
-        early end with an empty chunk.
+        Raises IntegrityError if its length differs: hdcd sends what it can read, and marks an early
+        end with an empty chunk.
         """
         self._channel.send(Command.FILE_BEGIN, FILE_FEATURES)
         done = 0

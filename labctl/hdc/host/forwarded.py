@@ -1,4 +1,4 @@
-"""One forwarded connection: a socket of this host and a context of the board."""
+"""One forwarded connection: a socket on this host and a context on the board."""
 
 import logging
 import os
@@ -15,9 +15,9 @@ from labctl.errors import LinkError
 from labctl.hdc.host.channel import Channel
 from labctl.hdc.wire import Command
 
-#: The kernel reports room in thirds of its buffer: a slow user must not look dead.
+#: Small, because the kernel reports room in thirds of its buffer: a slow user must not look dead.
 _SEND_BUFFER_BYTES = 128 << 10
-#: Data bytes of one packet, as the reference sends them.
+#: Data bytes of one packet, as in the reference.
 _PIECE_BYTES = 65_535
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
@@ -27,17 +27,17 @@ _log = logging.getLogger("labctl.hdc")
 class _State(Enum):
     OPENING = auto()
     OPEN = auto()
-    #: Nothing more arrives, but waiting bytes are still given to the user.
+    #: No more bytes will arrive, but waiting bytes are still passed to the user.
     DRAINING = auto()
     OVER = auto()
 
 
 class Connection:
-    """One connection: its socket here, and what waits for it.
+    """One connection: its socket here, and the bytes waiting for it.
 
-    The thread in :meth:`forward` owns the socket and sends the user's bytes; a second one passes
-    the board's bytes to the user. ``open_it`` makes both ends, or returns None when one is refused;
-    from then on, the socket belongs to this connection.
+    The thread in :meth:`forward` owns the socket and sends the user's bytes; a second thread passes
+    the board's bytes to the user. ``open_it`` opens both ends, or returns None if one end is
+    refused; from then on, the socket belongs to this connection.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Connection:
         self._changed = threading.Condition()
         self._state = _State.OPENING
         self._is_freed_by_board = False
-        #: Readable once waiting for the user is of no use.
+        #: Readable when it is useless to wait for the user any longer.
         self._wake: int | None = None
         self._queue: deque[bytes] = deque()
         self._waiting_bytes = 0
@@ -65,7 +65,7 @@ class Connection:
             self._socket = sock
 
     def opened(self) -> bool:
-        """Note that both ends are open; False when the connection was cut before."""
+        """Note that both ends are open; return False if the connection was cut before."""
         with self._changed:
             if self._state is _State.OPENING:
                 self._state = _State.OPEN
@@ -73,13 +73,13 @@ class Connection:
             return self._state is not _State.OVER
 
     def wait_until_open(self, timeout: float) -> bool:
-        """Wait until the board's end is open; False if it is not within ``timeout`` seconds."""
+        """Wait until the board's end is open; return False after ``timeout`` seconds."""
         with self._changed:
             self._changed.wait_for(lambda: self._state is not _State.OPENING, timeout=timeout)
             return self._state in (_State.OPEN, _State.DRAINING)
 
     def deliver(self, data: bytes) -> None:
-        """Take bytes from the board; block while too many wait for this connection's user."""
+        """Take bytes from the board; block while too many bytes wait for this connection's user."""
         limits = self._channel.limits
         with self._changed:
             has_room = self._changed.wait_for(
@@ -97,7 +97,7 @@ class Connection:
             self.cut()
 
     def freed_by_board(self) -> None:
-        """Close the board's end; bytes sent before that still reach the user."""
+        """Note that the board closed its end; bytes sent before still reach the user."""
         with self._changed:
             self._is_freed_by_board = True
             was_open = self._state is not _State.OPENING
@@ -107,7 +107,7 @@ class Connection:
             self.cut()
 
     def cut(self) -> None:
-        """End at once. The user gets a reset, as some bytes may be missing."""
+        """End at once. The user gets a reset, because some bytes may be missing."""
         with self._changed:
             if self._state is _State.OVER:
                 return
@@ -119,8 +119,8 @@ class Connection:
                 return
             with suppress(OSError):  # it is gone already
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
-                # Wakes the reading thread only: the user gets the reset when the socket is closed.
-                # Shutting the other direction would look like a complete end to the user.
+                # Wakes only the reading thread: the user gets the reset when the socket is closed.
+                # Shutting down the other direction would look like a normal end to the user.
                 self._socket.shutdown(socket.SHUT_RD)
 
     def forward(self) -> None:
@@ -145,7 +145,7 @@ class Connection:
         giver.start()
         try:
             buffer = memoryview(bytearray(_PIECE_BYTES))
-            with suppress(OSError):  # reset by its user: the same as the end
+            with suppress(OSError):  # its user reset it: the same as the end
                 while count := sock.recv_into(buffer):
                     self._channel.send(Command.FORWARD_DATA, self.context, buffer[:count])
             self._tell_board()
@@ -156,7 +156,7 @@ class Connection:
             giver.join()
 
     def _tell_board(self) -> None:
-        """There is no half-close: the first end ends both directions."""
+        """Tell the board of the end. It ends both directions: there is no half-close."""
         if not self._is_freed_by_board:
             self._channel.send(Command.FORWARD_FREE_CONTEXT, self.context)
 
@@ -168,7 +168,7 @@ class Connection:
 
     def _give(self, sock: socket.socket) -> None:
         """Pass the board's bytes to the user, then wake the reading thread for the end."""
-        with suppress(OSError):  # the user reads no more
+        with suppress(OSError):  # the user no longer reads
             while (data := self._next()) is not None:
                 if not self._push(sock, memoryview(data)):
                     break
@@ -182,7 +182,7 @@ class Connection:
                     sock.shutdown(socket.SHUT_RD)
 
     def _push(self, sock: socket.socket, data: memoryview) -> bool:
-        """Pass all given bytes to the user; False when the connection was cut before."""
+        """Pass all waiting bytes to the user; return False if the connection was cut before."""
         while data:
             try:
                 data = data[sock.send(data, socket.MSG_DONTWAIT) :]
@@ -192,7 +192,7 @@ class Connection:
         return True
 
     def _wait_for_room(self, sock: socket.socket) -> bool:
-        """Wait until the user takes more, or the connection is cut; False when it was before."""
+        """Wait until the user reads more or the connection is cut; False if it was cut before."""
         with self._changed:
             if self._state is _State.OVER:
                 return False
@@ -211,7 +211,7 @@ class Connection:
             with self._changed:
                 self._wake = None
             os.close(wake)
-        return True  # each wait checks first if the connection is cut
+        return True  # each wait first checks if the connection is cut
 
     def _next(self) -> bytes | None:
         with self._changed:

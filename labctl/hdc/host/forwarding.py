@@ -1,10 +1,10 @@
 """Forwarding rules of a session: one channel each, for all connections of the rule.
 
 The protocol multiplexes connections over one channel and has no flow control, so labctl must take
-all that the board sends. Each connection has a bounded queue and two threads, one for each
-direction. A full queue blocks the rule, and at last the whole link; a connection whose user takes
-nothing for some seconds is cut. The threads that send to the board receive nothing from it, so
-neither direction can block the other.
+everything that the board sends. Each connection has a bounded queue and two threads, one per
+direction. A full queue blocks the rule, and finally the whole link. If the user of a connection
+reads nothing for some seconds, the connection is cut. Threads that send to the board do not receive
+from it, so neither direction can block the other.
 """
 
 import logging
@@ -30,7 +30,7 @@ _log = logging.getLogger("labctl.hdc")
 class _Mux:
     """Forwards connections over a channel until closed.
 
-    ``node`` is the board's end of each connection given to :meth:`attach`. ``dial`` makes this
+    ``node`` is the board's end of each connection given to :meth:`attach`. ``dial`` opens this
     host's end of each connection that the board opens: it gets a time-out in s, and raises OSError
     to refuse the connection.
     """
@@ -63,7 +63,7 @@ class _Mux:
             sock.close()
 
     def take(self, command: int, data: bytes) -> bool:
-        """Handle a packet of the rule's channel; False if it belongs to no connection."""
+        """Handle a packet of the rule's channel; return False if it belongs to no connection."""
         context = data[:ID_BYTES]
         connection = self._connections.get(context)
         if command == Command.FORWARD_ACTIVE_SLAVE:
@@ -111,7 +111,7 @@ class _Mux:
             connection.cut()
 
     def _open_here(self, context: bytes) -> None:
-        """Connect to the rule's node on this host, whatever node the board names."""
+        """Connect to the rule's node on this host; ignore the node that the board names."""
 
         def open_it(connection: Connection) -> socket.socket | None:
             if self._dial is None:
@@ -142,7 +142,7 @@ class _Mux:
             thread = threading.Thread(
                 target=self._forward, args=(connection,), name="hdc forward", daemon=True
             )
-            # Before it starts: the board may answer its first packet at once.
+            # Before it starts: the board may answer the first packet at once.
             self._connections[connection.context] = connection
             try:
                 thread.start()  # under the lock: only started threads can be joined
@@ -162,9 +162,9 @@ class _Mux:
                 self._threads.discard(threading.current_thread())
 
 
-#: The counter in the CHANNEL_CLOSE that removes a rule: 0 asks for no answer.
+#: Counter in the CHANNEL_CLOSE that removes a rule: 0 requests no reply.
 PARTING = 0
-#: Packets of a connection that comes early: it is opened, and may have ended again.
+#: Packets of a connection that comes before its rule is ready: it may even have ended again.
 _OF_EARLY_CONNECTIONS = (Command.FORWARD_ACTIVE_SLAVE, Command.FORWARD_FREE_CONTEXT)
 
 
@@ -179,7 +179,7 @@ def forward(open_channel: Callable[[], Channel], listen: str, connect: str) -> I
         rule = secrets.token_bytes(ID_BYTES)
         channel.send(Command.WAKEUP_SLAVETASK)
         channel.send(Command.FORWARD_CHECK, rule, naming(connect))
-        # A refusal comes in two packets: one frees the rule's context, one has the reason.
+        # A refusal has two packets: one frees the rule's context, one has the reason.
         expect(
             channel,
             Command.FORWARD_CHECK_RESULT,
@@ -193,8 +193,8 @@ def forward(open_channel: Callable[[], Channel], listen: str, connect: str) -> I
 def reverse(open_channel: Callable[[], Channel], listen: str, connect: str) -> Iterator[Forwarding]:
     """``rport``: connections to ``listen`` on the board go to ``connect`` here.
 
-    Connections that the board reports before the rule is ready are held until then. Raises
-    ConfigError, LinkError, BoardError.
+    Connections that arrive before the rule is ready are held until then. Raises ConfigError,
+    LinkError, BoardError.
     """
     check_local_node(connect)
     if port_of(listen) == 0:
@@ -219,7 +219,7 @@ def reverse(open_channel: Callable[[], Channel], listen: str, connect: str) -> I
 
 
 def ended_early(who: str, listen: str) -> DeviceLost:
-    """Return the error for a rule that ended without a message while it was set up."""
+    """Return the error for a rule that ended without a message during its setup."""
     return DeviceLost(
         f"{who} ended the forwarding of {listen} without a reason",
         hint="hdcd ends a forwarding if a connection comes before it is ready: try again",
@@ -227,7 +227,7 @@ def ended_early(who: str, listen: str) -> DeviceLost:
 
 
 class _Held:
-    """Connections that came before the rule is ready."""
+    """Connections that arrive before the rule is ready."""
 
     def __init__(self, listen: str, most: int):
         self.packets: list[tuple[int, bytes]] = []
@@ -249,7 +249,7 @@ def _forwarding(mux: _Mux, listener: Listener | None = None) -> Iterator[None]:
     def take() -> None:
         mux.run()
         if listener is not None:
-            listener.stop()  # nobody shall connect to a rule that is gone
+            listener.stop()  # clients must not connect to a rule that has ended
 
     def accept(source: Listener) -> None:
         while (sock := source.accept()) is not None:

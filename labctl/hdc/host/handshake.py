@@ -1,8 +1,8 @@
-"""The host's part of the handshake that opens a session, with authentication on request.
+"""The host's side of the handshake that opens a session, with authentication on request.
 
-A locked board asks for the host's public key. If it does not know the key, it asks its user in a
-dialog (E000002), and the session stays open meanwhile. If it knows the key, the host must sign a
-token.
+A locked board asks for the host's public key. If the board does not know the key, it asks its user
+in a dialog (E000002), and the session stays open meanwhile. If the board knows the key, the host
+must sign a token.
 """
 
 import os
@@ -26,17 +26,17 @@ from labctl.hdc.wire import Command, Packet, PacketDecoder, encode_packet
 
 if TYPE_CHECKING:
     from labctl.hdc.keys import HostKey
-    from labctl.hdc.server_client.way import Connection
+    from labctl.hdc.server_client.tunnel import Connection
 
-#: The version that this host reports: it speaks like the official server of that version.
+#: Version that this host reports: it behaves like the official server of that version.
 HOST_VERSION = "Ver: 3.2.0c"
 HOST_FEATURES = f"{HOST_VERSION},TCP,linux,heartbeat"
-#: Below this version (string order, as in the reference) the answer's text is the name alone.
+#: Below this version (string order, as in the reference) the reply's text is only the name.
 _TLV_SINCE = "Ver: 3.0.0b"
-#: The board's wish for a signature by RSASSA-PSS; anything else asks for the old scheme.
+#: The board requests a signature by RSASSA-PSS; any other value requests the old scheme.
 _WANTS_PSS = "1"
-#: A token is text (20 hex digits). The old scheme signs it unchanged, so nothing else is signed:
-#: otherwise a hostile board could obtain a signature for another protocol.
+#: A token is text (20 hex digits). The old scheme signs it unchanged, so labctl signs only such
+#: tokens: otherwise a hostile board could obtain a signature for another protocol.
 _TOKEN = re.compile(rb"[!-~]{1,256}")
 _CODE = re.compile(r"\[(E\d{6})\]")
 _PENDING, _DENIED, _BAD_SIGNATURE = "E000002", "E000003", "E000010"
@@ -58,7 +58,7 @@ class Consent:
 
 @dataclass(frozen=True)
 class BoardHandshake:
-    """The board's part of the handshake. ``name`` is None if it sent none."""
+    """The board's part of the handshake. ``name`` is None if the board sent no name."""
 
     name: str | None
     features: frozenset[str]
@@ -70,12 +70,12 @@ class BoardHandshake:
 
     @property
     def is_3_2(self) -> bool:
-        """True if its hdcd is 3.2.0 or later: those send features, 3.1.0e sends none."""
+        """True if hdcd is 3.2.0 or later: such releases send features, 3.1.0e sends none."""
         return bool(self.features)
 
 
 class Handshake:
-    """The dialog on a fresh connection. ``deadline`` (monotonic clock, s) ends it."""
+    """The handshake on a new connection. ``deadline`` (monotonic clock, s) limits it."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class Handshake:
         except (CommandTimeout, DeviceLost) as error:
             if self._pending is None:
                 raise
-            raise self._pending.again() from error  # nobody has allowed it
+            raise self._pending.again() from error  # no user has allowed the host
         return handshake
 
     def _react(self, reply: SessionHandShake) -> BoardHandshake | None:
@@ -132,7 +132,7 @@ class Handshake:
         if self._key is None:
             began = time.monotonic()
             self._key = self._find_key()
-            self._deadline += time.monotonic() - began  # a slow host may make one for seconds
+            self._deadline += time.monotonic() - began  # a slow host may need seconds to make one
         return self._key
 
     def _show_key(self, wish: bytes) -> None:
@@ -159,7 +159,7 @@ class Handshake:
         except ProtocolError:  # the official server accepts that too; the name is then unknown
             return BoardHandshake(None, frozenset())
         words = entries.get("emgmsg", "")
-        # The type is OK for refusals too: the status and the message decide.
+        # The type is OK for refusals too; the status and the message decide.
         if words or entries.get("daemonauthstatus", "SUCCESS") != "SUCCESS":
             self._refused(words.strip())
             return None
@@ -200,7 +200,8 @@ class Handshake:
             self._consent.on_waiting(f"{what}: press Allow there")
 
     def _answer(self, auth_type: AuthType, buf: bytes) -> None:
-        # Session id and key of the board's packets are empty; they are copied, as in the reference.
+        # In the board's packets, session id and key are empty; they are copied, as in the
+        # reference.
         self._send(SessionHandShake(auth_type=auth_type, buf=buf, version=HOST_VERSION))
 
     def _send(self, packet: SessionHandShake) -> None:
@@ -220,7 +221,7 @@ class Handshake:
             for packet in self._packets():
                 if packet.command == Command.HANDSHAKE:
                     return SessionHandShake.decode(packet.data)
-                # Other packets of the board on channel 0 get no answer, see Session._dispatch.
+                # Other packets of the board on channel 0 get no reply, see Session._dispatch.
             try:
                 self._socket.settimeout(self._left())
                 count = self._socket.recv_into(self._decoder.room())
@@ -243,7 +244,7 @@ class Handshake:
             ) from error
 
     def _left(self) -> float:
-        """Seconds until the deadline, which also stops a peer that sends without end."""
+        """Seconds until the deadline. The deadline also stops a peer that never ends sending."""
         remaining = self._deadline - time.monotonic()
         if remaining <= 0:
             raise self._silent()

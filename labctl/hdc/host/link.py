@@ -1,8 +1,8 @@
 """The link to a board, of either kind, and requests over it: commands, a shell, a reboot, its log.
 
-:class:`~labctl.hdc.host.session.Session` goes straight to the board's hdcd,
-:class:`~labctl.hdc.server_client.session.ServerSession` through an hdc server. Both speak the same
-task packets. They open conversations in different ways, so each link has methods for that.
+:class:`~labctl.hdc.host.session.Session` connects directly to the board's hdcd,
+:class:`~labctl.hdc.server_client.session.ServerSession` through an hdc server. Both use the same
+task packets, but open conversations differently. So each link has methods for that.
 """
 
 import time
@@ -32,7 +32,7 @@ class Forwarding:
     """Connections to ``listen`` at one end go to ``connect`` at the other.
 
     Both are nodes as hdc writes them: ``tcp:PORT``, ``localfilesystem:PATH``,
-    ``localabstract:NAME``. A port that the system chose stands in ``listen``.
+    ``localabstract:NAME``. ``listen`` contains the actual port if the system chose it.
     """
 
     listen: str
@@ -40,7 +40,7 @@ class Forwarding:
 
     @property
     def port(self) -> int:
-        """The port that listens. Raises ConfigError when what listens is no TCP port."""
+        """The listening port. Raises ConfigError if the listening node is not a TCP port."""
         kind, _, port = self.listen.partition(":")
         if kind != "tcp" or not (port.isascii() and port.isdigit()):
             raise ConfigError(f"not a TCP port: {self.listen}")
@@ -52,39 +52,39 @@ class HostChannel(Protocol):
 
     @property
     def timeout(self) -> float:
-        """Bounds (s) each single wait, for room to send and for the next packet."""
+        """Limit (s) of each single wait, for room to send and for the next packet."""
 
     def send(self, command: Command, *data: Buffer) -> None:
-        """Send one packet; several buffers are sent as one. Raises LinkError."""
+        """Send one packet; several buffers are sent as one packet. Raises LinkError."""
 
     def pending(self) -> bool:
-        """Return True if bytes have arrived that :meth:`receive` has not returned yet."""
+        """Return True if :meth:`receive` would return something at once."""
 
     def receive(self, timeout: float | None = None) -> tuple[int, bytes]:
-        """Return the next packet's command and data, in order; CHANNEL_CLOSE is the last one.
+        """Return the next packet's command and data, in order; CHANNEL_CLOSE is the last packet.
 
-        Raises CommandTimeout when none comes within ``timeout`` seconds (default: the channel's),
-        another LinkError when the link broke.
+        Raises CommandTimeout if no packet comes within ``timeout`` seconds (default: the
+        channel's), another LinkError if the link broke.
         """
 
 
 class PortConnection(Protocol):
-    """A connection to a port, used as a socket is: sockets are such."""
+    """A connection to a port, with the methods of a socket; sockets are such connections too."""
 
     def settimeout(self, seconds: float) -> None:
-        """Bound each wait from now on."""
+        """Limit each wait from now on."""
 
     def sendall(self, data: bytes | memoryview, /) -> None:
-        """Send all of it. Raises OSError, LinkError."""
+        """Send all data. Raises OSError, LinkError."""
 
     def recv(self, count: int, /) -> bytes:
         """Return the next bytes, at most ``count``; empty at the end. Raises OSError, LinkError."""
 
 
 class HostLink(Protocol):
-    """A connected board. ``label`` names it in messages, ``failure`` is set when it is over.
+    """A connected board. ``label`` names it in messages; ``failure`` is set at its end.
 
-    Each ``open_…`` begins a conversation that ends, on the board too, with the context. It raises
+    Each ``open_…`` begins a conversation that ends with the context, on the board too. It raises
     LinkError, BoardError, ConfigError (text that hdc cannot send).
     """
 
@@ -98,7 +98,7 @@ class HostLink(Protocol):
 
     @property
     def failure(self) -> LinkError | None:
-        """The reason why no further channel can be opened; None while none is known."""
+        """The reason why no further channel can be opened; None if no reason is known."""
 
     @property
     def can_compress(self) -> bool:
@@ -107,8 +107,7 @@ class HostLink(Protocol):
     def open_task(
         self, command: Command, data: bytes, *, text: str, timeout: float
     ) -> AbstractContextManager[HostChannel]:
-        """Open a channel and request a task: as ``command`` with ``data``, or as ``text`` of a
-        server.
+        """Open a channel and request a task: ``command`` with ``data``, or a server's ``text``.
 
         ECHO_RAW packets with its output follow. SHELL_DATA packets are its input.
         """
@@ -119,33 +118,33 @@ class HostLink(Protocol):
     def open_receive(
         self, remote: str, *, timeout: float, compress: bool = False
     ) -> AbstractContextManager[HostChannel]:
-        """Open a channel and request the files at ``remote``; their FILE_CHECK follows.
+        """Open a channel and request the files at ``remote``; their FILE_CHECK packets follow.
 
-        ``compress`` lets the board send LZ4 blocks: only where :attr:`can_compress`.
+        ``compress`` lets the board send LZ4 blocks: only if :attr:`can_compress`.
         """
 
     def connect_port(self, port: int, *, timeout: float) -> AbstractContextManager[PortConnection]:
-        """While inside, a connection to a TCP port on the board's loopback.
+        """Within the context, connect to a TCP port on the board's loopback.
 
-        ``timeout`` (s) bounds the start. Raises LinkRefused (nothing listens there), LinkError.
+        ``timeout`` (s) limits the start. Raises LinkRefused (nothing listens there), LinkError.
         """
 
     def forward(
         self, listen: str, connect: str, *, timeout: float
     ) -> AbstractContextManager[Forwarding]:
-        """While inside, connections to ``listen`` on this side go to ``connect`` on the board.
+        """Within the context, forward connections to ``listen`` here to ``connect`` on the board.
 
-        ``tcp:0`` lets the system choose a port, where the link itself listens. ``timeout`` (s)
-        bounds the start. Raises ConfigError (no such node), HostError (cannot listen), LinkError,
+        With ``tcp:0`` the system chooses a port, if the link itself listens. ``timeout`` (s) limits
+        the start. Raises ConfigError (no such node), HostError (cannot listen), LinkError,
         BoardError.
         """
 
     def reverse(
         self, listen: str, connect: str, *, timeout: float
     ) -> AbstractContextManager[Forwarding]:
-        """While inside, connections to ``listen`` on the board go to ``connect`` on this side.
+        """Within the context, forward connections to ``listen`` on the board to ``connect`` here.
 
-        Raises as :meth:`forward`; BoardError when the board cannot listen.
+        Raises as :meth:`forward`; BoardError if the board cannot listen.
         """
 
     def close(self) -> None:
@@ -162,7 +161,7 @@ def check_path(path: str) -> str:
 
 
 def quoted(path: str) -> str:
-    """Quote a path as one word of hdc's own command lines. Raises ConfigError."""
+    """Quote a path as one word of hdc's command lines. Raises ConfigError."""
     return f'"{check_path(path)}"'
 
 
@@ -172,12 +171,11 @@ def expect(
     *,
     also: Callable[[int, bytes], bool] = lambda _command, _data: False,
 ) -> bytes:
-    """Return the data of the next packet, which must be ``wanted``. Skip messages; other packets
-    are errors.
+    """Return the data of the next packet, which must be ``wanted``, after any messages.
 
-    ``also`` gets other packets, and returns True for those that it has handled.
+    ``also`` gets other packets, and returns True if it handled the packet. Others are errors.
     """
-    deadline = time.monotonic() + channel.timeout  # a message alone is no progress
+    deadline = time.monotonic() + channel.timeout  # a message alone is not progress
     while True:
         kind, data = channel.receive(deadline - time.monotonic())
         if kind == wanted:
@@ -187,7 +185,7 @@ def expect(
 
 
 def refuse(kind: int, data: bytes, due: str) -> None:
-    """Raise the error of an unexpected packet, unless it is only information."""
+    """Raise the error for an unexpected packet, unless it only informs."""
     if kind == Command.CHANNEL_CLOSE:
         raise DeviceLost("the board broke off the transfer without a reason")
     if kind != Command.ECHO:
@@ -196,7 +194,7 @@ def refuse(kind: int, data: bytes, due: str) -> None:
 
 
 def raise_echo(data: bytes) -> None:
-    """Raise the error of an ECHO packet, unless it is only information."""
+    """Raise the error for an ECHO packet, unless it only informs."""
     text = data[1:].decode(errors="replace").strip()
     if not data or data[0] != EchoLevel.FAIL:
         return
@@ -209,9 +207,9 @@ def raise_echo(data: bytes) -> None:
     raise BoardError(f"the board answers: {text}")
 
 
-#: Longest time (s) that a command's reader waits for output at once.
+#: Maximum time (s) of one wait for output by a command's reader.
 LOOK_SECONDS = 0.25
-#: hdc's command for each mode that a board restarts into.
+#: hdc's command for each mode into which a board restarts.
 RebootTarget = Literal["", "bootloader", "recovery", "flashd", "shutdown"]
 _REBOOT_TEXTS = {
     "": "target boot",
@@ -225,10 +223,9 @@ _REBOOT_TEXTS = {
 def shell(link: HostLink, command: str, *, timeout: float) -> Generator[bytes, None, None]:
     """Run ``command`` in the board's shell; yield its output, piece by piece, until it ends.
 
-    While nothing arrives, an empty piece comes every ``LOOK_SECONDS``.
-    Close the iterator to end the command early. The protocol carries no exit status, and the end
-    of the output proves nothing by itself. ``timeout`` (s) bounds the whole command.
-    Raises LinkError, BoardError.
+    Without output, an empty piece comes every ``LOOK_SECONDS``. Close the iterator to end the
+    command early. The protocol has no exit status, and the end of the output alone proves nothing.
+    ``timeout`` (s) limits the whole command. Raises LinkError, BoardError.
     """
     raw = command.encode(errors="surrogateescape")
     with link.open_task(
@@ -238,11 +235,10 @@ def shell(link: HostLink, command: str, *, timeout: float) -> Generator[bytes, N
 
 
 def hilog(link: HostLink, arguments: str = "", *, timeout: float) -> Generator[bytes, None, None]:
-    """Yield the board's log, piece by piece, until ``timeout`` seconds are over or the iterator
-    closes.
+    """Yield the board's log, piece by piece, for ``timeout`` seconds or until closed.
 
-    hdc itself passes no arguments on. With ``arguments`` (shell text), the board's ``hilog`` runs
-    as an ordinary command. It ends by itself only with ``-x``. Raises LinkError, BoardError.
+    hdc itself does not pass arguments. With ``arguments`` (shell text), the board's ``hilog`` runs
+    as an ordinary command; it ends by itself only with ``-x``. Raises LinkError, BoardError.
     """
     command = f"hilog {arguments}" if arguments else ""
     with link.open_task(
@@ -255,10 +251,10 @@ def hilog(link: HostLink, arguments: str = "", *, timeout: float) -> Generator[b
 
 
 def reboot(link: HostLink, how: RebootTarget = "", *, timeout: float) -> None:
-    """Restart the board; return when it has accepted the request, or is already gone.
+    """Restart the board; return once it has accepted the request or is already gone.
 
-    This does not show that the board restarted or came back: compare its boot id later.
-    Raises LinkError, BoardError.
+    This does not prove that the board restarted or came back: compare its boot id later. Raises
+    LinkError, BoardError.
     """
     with link.open_task(
         Command.UNITY_REBOOT, how.encode(), text=_REBOOT_TEXTS[how], timeout=timeout
@@ -271,17 +267,17 @@ def reboot(link: HostLink, how: RebootTarget = "", *, timeout: float) -> None:
 
 
 def remount(link: HostLink, *, timeout: float) -> str:
-    """Make the board's system partitions writable (``target mount``); return its answer.
+    """Make the board's system partitions writable (``target mount``); return the reply.
 
-    Raises LinkError, BoardError when it cannot.
+    Raises LinkError, BoardError if the board cannot.
     """
     return _answer(link, Command.UNITY_REMOUNT, b"", "target mount", timeout)
 
 
 def set_mode(link: HostLink, mode: str, *, timeout: float) -> str:
-    """Change how the board's hdcd listens (``tmode port 5555``, ``tmode usb``); return its answer.
+    """Change how the board's hdcd listens (``tmode port 5555``, ``tmode usb``); return the reply.
 
-    Raises LinkError, BoardError when it cannot.
+    Raises LinkError, BoardError if the board cannot.
     """
     return _answer(link, Command.UNITY_RUNMODE, mode.encode(), f"tmode {mode}", timeout)
 
@@ -306,8 +302,7 @@ class InteractiveShell:
         self._channel.send(Command.SHELL_DATA, data)
 
     def receive(self, timeout: float) -> bytes | None:
-        """Return the shell's next output; empty (``b""``) after ``timeout`` seconds; None once it
-        ended.
+        """Return the next output; empty (``b""``) after ``timeout`` seconds; None after the end.
 
         Raises LinkError, BoardError.
         """
@@ -328,9 +323,7 @@ class InteractiveShell:
 
 @contextmanager
 def interactive_shell(link: HostLink, *, timeout: float) -> Iterator[InteractiveShell]:
-    """Open an interactive shell, ended with the context. ``timeout`` (s) bounds each wait to
-    send.
-    """
+    """Open an interactive shell for the context. ``timeout`` (s) limits each wait to send."""
     with link.open_task(Command.SHELL_INIT, b"", text="shell", timeout=timeout) as channel:
         yield InteractiveShell(channel)
 
@@ -343,8 +336,8 @@ def _output(
 ) -> Generator[bytes, None, None]:
     """Yield a task's output until it ends, within ``timeout`` seconds.
 
-    ``words`` collects its messages. With ``look``, an empty piece follows that many seconds (s)
-    without output.
+    ``words`` collects the task's messages. With ``look`` (s), an empty piece follows each wait of
+    that time without output.
     """
     deadline = time.monotonic() + timeout
     while True:
@@ -356,7 +349,7 @@ def _output(
         try:
             kind, data = channel.receive(waited)
         except CommandTimeout:
-            if look is None or time.monotonic() < until:  # earlier: the link itself is over
+            if look is None or time.monotonic() < until:  # otherwise the link itself ended
                 raise
             yield b""
             continue

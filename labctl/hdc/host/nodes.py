@@ -1,7 +1,7 @@
-"""This host's ends of forwarded connections, named as hdc names them: ``KIND:ADDRESS``.
+"""This host's ends of forwarded connections, named as hdc does: ``KIND:ADDRESS``.
 
-A board knows more kinds than a host (``jdwp``, ``ark``, ``dev``). Of its nodes, only the form is
-checked here.
+A board knows more kinds than a host (``jdwp``, ``ark``, ``dev``). For nodes of a board, only the
+form is checked here.
 """
 
 import re
@@ -17,9 +17,7 @@ _BACKLOG = 128
 
 
 def check_node(node: str) -> str:
-    """Return ``node``. Raises ConfigError if hdc cannot send it: hdc splits its command lines at
-    blanks.
-    """
+    """Return ``node``. Raises ConfigError if hdc cannot send it (blanks separate words)."""
     if _FORM.fullmatch(node) is None:
         raise ConfigError(
             f"not a port or socket: {node!r}",
@@ -29,7 +27,7 @@ def check_node(node: str) -> str:
 
 
 def port_of(node: str) -> int | None:
-    """Return the port of a TCP node, None for another kind. Raises ConfigError."""
+    """Return the port of a TCP node; None for other kinds. Raises ConfigError."""
     kind, _, address = check_node(node).partition(":")
     if kind != "tcp":
         return None
@@ -41,8 +39,8 @@ def port_of(node: str) -> int | None:
 class Listener:
     """A node of this host that accepts connections; TCP on loopback only.
 
-    ``node`` is its name, with the port that the system chose in place of 0. Raises ConfigError
-    (a kind that hosts do not have), HostError (taken, not allowed).
+    ``node`` is its name; a port 0 is replaced by the port that the system chose. Raises ConfigError
+    (a kind that hosts do not have), HostError (in use, not allowed).
     """
 
     def __init__(self, node: str):
@@ -74,12 +72,12 @@ class Listener:
             return None
 
     def detached(self) -> socket.socket:
-        """Return another descriptor of the listening socket; the caller closes it."""
+        """Return a duplicate descriptor of the listening socket; the caller closes it."""
         return self._socket.dup()
 
     def stop(self) -> None:
         """Accept no more connections, and wake the waiting thread. Idempotent."""
-        with suppress(OSError):  # it never listened, or is stopped already
+        with suppress(OSError):  # it never listened, or has already stopped
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:

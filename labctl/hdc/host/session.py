@@ -1,8 +1,7 @@
 """The host side of one hdc session over TCP: many channels at once over one connection.
 
-One thread reads; it passes packets to their channels and sends the heartbeats. A
-caller sends on its own thread. Every wait has a time-out, and when the link breaks, each wait ends
-with the reason.
+One thread reads: it passes packets to their channels and sends the heartbeats. A caller sends in
+its own thread. Every wait has a time-out, and ends with the reason when the link breaks.
 """
 
 import os
@@ -34,7 +33,7 @@ _NO_WAITING = Consent()
 
 
 def _key_of_this_user() -> "HostKey":
-    from labctl.hdc.keys import HostKey  # its library is slow to load, and seldom needed
+    from labctl.hdc.keys import HostKey  # its library is slow to load and seldom needed
 
     return HostKey.of_this_user()
 
@@ -49,8 +48,8 @@ def lost(label: str, reason: str) -> DeviceLost:
 class Session:
     """A connected board. Use :meth:`connect`; safe to use from several threads.
 
-    ``label`` names the link in messages, ``handshake`` is what the board reported about itself, and
-    ``failure`` is set for good when the link is broken or closed.
+    ``label`` names the link in messages, ``handshake`` is the board's report about itself, and
+    ``failure`` is set permanently when the link is broken or closed.
     """
 
     def __init__(
@@ -87,10 +86,10 @@ class Session:
         consent: Consent = _NO_WAITING,
         limits: Limits = LIMITS,
     ) -> Self:
-        """Connect to a board's hdcd and shake hands, within ``timeout`` seconds in all.
+        """Connect to a board's hdcd and shake hands, within ``timeout`` seconds in total.
 
-        ``find_key`` returns the key for a locked board. ``consent`` sets how long to wait for
-        a user who allows it there.
+        ``find_key`` returns the key for a locked board. ``consent`` sets the wait for a user who
+        allows the key there.
 
         Raises LinkRefused (nothing listens or no route), NotAuthorised, CommandTimeout (accepted,
         but silent), DeviceLost, ProtocolError, ConfigError (not a host name).
@@ -119,7 +118,7 @@ class Session:
     def channel(self, *, timeout: float, parting: int = 1) -> Channel:
         """Open a channel with a random number; see :class:`Channel`.
 
-        Raises LinkError when the session is over.
+        Raises LinkError if the session has ended.
         """
         with self._state:
             number = 0
@@ -212,14 +211,14 @@ class Session:
             self._channels.pop(channel.number, None)
 
     def check(self) -> None:
-        """Raise the reason if this session is over."""
+        """Raise the reason if this session has ended."""
         if self.failure is not None:
             raise self.failure.again()
 
     def send(self, channel: int, command: int, *data: Buffer, timeout: float) -> None:
-        """Send one packet. ``timeout`` (s) bounds each wait for the board to take bytes.
+        """Send one packet. ``timeout`` (s) limits each wait for the board to take bytes.
 
-        Raises CommandTimeout (the session is over then: half a packet cannot be taken back),
+        Raises CommandTimeout (this ends the session, because half a packet cannot be taken back),
         DeviceLost.
         """
         prefix = encode_prefix(channel, command, sum(map(len, data)))
@@ -234,11 +233,11 @@ class Session:
     def close(self) -> None:
         """End the session, its connection and its thread. Idempotent."""
         self._fail(DeviceLost(f"the link to {self.label} was closed"))
-        # Both end at once, unless Ctrl-C struck a thread while it took a lock: it was never
-        # released then, and nobody may wait for that for ever.
+        # Both end at once. Exception: Ctrl-C in a thread that was taking a lock leaves it locked
+        # forever, so these waits are limited.
         self._reader.join(self._limits.close_seconds)
         if self._sending.acquire(timeout=self._limits.close_seconds):
-            try:  # nobody polls a descriptor that may soon be another file's
+            try:  # otherwise a thread could poll a reused descriptor
                 self._socket.close()
             finally:
                 self._sending.release()
@@ -288,7 +287,7 @@ class Session:
 
     def _read(self) -> None:
         try:
-            self._dispatch()  # bytes that came together with the handshake
+            self._dispatch()  # bytes received together with the handshake
             while True:
                 seconds = self._beat_if_due()
                 if not self._wait(select.POLLIN, seconds):
@@ -303,7 +302,7 @@ class Session:
         except OSError as error:
             self._fail(lost(self.label, error.strerror or str(error)))
         finally:
-            self._fail(lost(self.label, "its reader ended"))  # nobody may wait for what cannot come
+            self._fail(lost(self.label, "its reader ended"))  # nothing more comes
 
     def _dispatch(self) -> None:
         for number, command, data in self._decoder.packets():
@@ -313,16 +312,16 @@ class Session:
                 self._deliver(channel, command, bytes(data))
             elif number and command == Command.CHANNEL_CLOSE and data and data[0]:
                 # Never on channel 0. A board ends the handshake with CHANNEL_CLOSE 1 there, and the
-                # official host answers 0. But to hdcd any CHANNEL_CLOSE on channel 0 ends every
-                # task of the session: an answer from this thread that comes after the first
-                # command ends it without a word. hdcd does not wait for one.
+                # official host replies with 0. But for hdcd, any CHANNEL_CLOSE on channel 0 ends
+                # every task of the session: if a reply from this thread came after the first
+                # command, it would end that command silently. hdcd does not wait for a reply.
                 self._try_send(number, Command.CHANNEL_CLOSE, bytes([data[0] - 1]))
 
     def _deliver(self, channel: Channel, command: int, data: bytes) -> None:
-        """Pass a packet to its channel; nothing else is read meanwhile, so the board must wait too.
+        """Pass a packet to its channel. Nothing else is read meanwhile, so the board waits too.
 
-        The protocol can only stop all channels together, so a channel that nobody reads is given
-        up when others wait.
+        The protocol can only stop all channels together. So a channel that nobody reads is
+        abandoned if others wait.
         """
         began, stall = time.monotonic(), self._limits.stall_seconds
         while not channel.deliver(command, data, timeout=_STALL_LOOK_SECONDS):
@@ -358,8 +357,8 @@ class Session:
     def _try_send(self, channel: int, command: Command, data: bytes) -> None:
         """Send a small packet from the reading thread, which must never wait for the board.
 
-        Skip it when the link is full: the bytes under way show that this host is alive, as a
-        heartbeat would, and the close of an unknown channel needs no answer.
+        Skip it if the link is full: the bytes being sent show that this host is alive, like a
+        heartbeat, and the close of an unknown channel needs no reply.
         """
         if self._sending.acquire(blocking=False):
             try:
@@ -374,7 +373,7 @@ class Session:
                 return
             self.failure = reason
             channels = list(self._channels.values())
-        with suppress(OSError):  # the peer may have ended it first
+        with suppress(OSError):  # the peer may have closed it first
             self._socket.shutdown(socket.SHUT_RDWR)
         for channel in channels:
             channel.wake()

@@ -1,9 +1,8 @@
-"""Conversations with an hdc server: the channel protocol, one TCP connection for each.
+"""Conversations with an hdc server: the channel protocol, one TCP connection per conversation.
 
-The server begins the handshake, the client answers with the board's key, then sends one
-command as text. The answer is text, and in file transfers also tasks: a command (u16,
-little-endian) and its data as in the session protocol. The end of the connection is the end of the
-answer: there is no status.
+The server begins the handshake. The client answers with the board's key, then sends one command as
+text. The reply is text; in file transfers it also contains tasks: a command (u16, little-endian)
+and its data, as in the session protocol. The reply ends with the connection: there is no status.
 """
 
 import re
@@ -24,7 +23,7 @@ from labctl.hdc.server_client.frames import Frames
 from labctl.hdc.wire import Command
 
 _TASK = struct.Struct("<H")
-#: Frames that are tasks, in a file transfer; all others are text for people.
+#: Frames that are tasks, in a file transfer; all other frames are text for users.
 _TASKS = frozenset(
     {
         Command.FILE_INIT,
@@ -38,13 +37,13 @@ _TASKS = frozenset(
 )
 _LEVELS = ((b"[Fail]", EchoLevel.FAIL), (b"[Info]", EchoLevel.INFO))
 _PLAIN = (b"", EchoLevel.OK)
-#: Longest wait for room to send the end of a transfer.
+#: Maximum wait for room to send the end of a transfer.
 _CLOSE_SECONDS = 5.0
 
 _CODE = re.compile(r"\[(E\d{6})\]")
 _DENIED = "E000003"
 _UNAUTHORISED = frozenset({"E000002", "E000010"})
-#: Messages of a server that has no such board, or none that answers, by version.
+#: Messages of a server that has no such board, or gets no answer from it, by version.
 _NO_BOARD = (
     "[E000004]",  # the board is being connected
     "[E001003]",  # USB
@@ -58,7 +57,7 @@ _NO_BOARD = (
 
 
 class ChannelKind(Enum):
-    """Content of a channel's frames; the frames themselves do not show it."""
+    """Content of a channel's frames, which the frames themselves do not show."""
 
     #: Output of a command, and its input.
     OUTPUT = auto()
@@ -69,14 +68,15 @@ class ChannelKind(Enum):
 
 
 class ServerChannel:
-    """A conversation with a board behind an hdc server, in the packets of a session.
+    """A conversation with a board behind an hdc server, converted to packets of a session.
 
-    ``timeout`` (s) bounds each single wait. ``on_refusal`` is called when the server reports that
-    the board is missing or refuses this host. Frames become ECHO_RAW (output), ECHO (messages),
-    tasks and, at the end of the connection, CHANNEL_CLOSE.
+    ``timeout`` (s) limits each single wait. ``on_refusal`` is called if the server reports that the
+    board is missing or refuses this host. Frames become ECHO_RAW (output), ECHO (messages), tasks
+    and, at the end of the connection, CHANNEL_CLOSE.
 
-    The server refuses a command with a text that begins with ``[Fail]`` in place of output. Output
-    that begins with the same text looks identical: print something else first, as a sentinel does.
+    If the server refuses a command, it sends a text that begins with ``[Fail]`` instead of output.
+    Output that begins with the same text looks identical: print something else first, as a sentinel
+    does.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class ServerChannel:
         self._ended = False
 
     def send(self, command: Command, *data: Buffer) -> None:
-        """Send one task, or a shell's input unchanged; several buffers are sent as one.
+        """Send one task, or a shell's input unchanged; several buffers are sent as one frame.
 
         Raises LinkError.
         """
@@ -105,7 +105,7 @@ class ServerChannel:
         self._frames.send(*head, *data, timeout=self.timeout)
 
     def pending(self) -> bool:
-        """Return True if :meth:`receive` has a packet, or the end to report."""
+        """Return True if :meth:`receive` has a packet or the end to return."""
         return self._ended or self._frames.has_more()
 
     def receive(self, timeout: float | None = None) -> tuple[int, bytes]:
@@ -142,7 +142,7 @@ class ServerChannel:
     def close(self) -> None:
         """End the conversation; on the board, a running ``sh`` gets its TERM. Idempotent."""
         if self._kind is ChannelKind.FILES and not self._ended and self._frames.is_whole:
-            # A lost server has ended it already; frames that arrived before stay valid.
+            # A lost server has already ended it; frames received before stay valid.
             with suppress(LinkError):
                 self._frames.send(
                     _TASK.pack(Command.CHANNEL_CLOSE),
@@ -160,9 +160,7 @@ class ServerChannel:
 
 
 def refusal(words: bytes, label: str) -> LinkError | None:
-    """Return the error for a server's ``[Fail]`` about the link to a board; None for other
-    messages.
-    """
+    """Return the error for a server's ``[Fail]`` about the link to a board; else None."""
     text = words.decode(errors="replace").strip()
     code = _CODE.match(text)
     if code and code[1] == _DENIED:

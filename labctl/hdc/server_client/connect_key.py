@@ -2,8 +2,8 @@
 
 import ipaddress
 
-from labctl.checked import hdc_key
 from labctl.errors import ConfigError
+from labctl.text_types import hdc_key
 
 
 def check_key(key: str) -> str:

@@ -1,6 +1,6 @@
-"""Ports forwarded by a server: rules that it keeps, made and ended by text commands.
+"""Ports forwarded by a server: rules that the server keeps, made and removed by text commands.
 
-The server itself listens (or connects, in a reverse rule), on the host that it is on.
+The server itself listens (or connects, in a reverse rule), on its own host.
 """
 
 import logging
@@ -30,12 +30,12 @@ from labctl.retry import retry_infra, wait_until
 _SYSTEM_CHOOSES = "tcp:0"
 _LOOPBACK = "127.0.0.1"
 _MADE = "Forwardport result:OK"
-#: A server closes a rule's listener 45 ms after it has confirmed the removal.
+#: A server closes a rule's listener 45 ms after it confirmed the removal.
 _ENDING_SECONDS = 5.0
 _INTERVAL_SECONDS = 0.05
 _MAX_WORDS_BYTES = 4096
 
-#: Sends a text to the server for the board; the channel returns the answer.
+#: Sends a text to the server for the board; the channel returns the reply.
 Say = Callable[[str], AbstractContextManager[ServerChannel]]
 
 _log = logging.getLogger("labctl.hdc")
@@ -43,14 +43,14 @@ _log = logging.getLogger("labctl.hdc")
 
 @contextmanager
 def forwarded(server: HdcServer, say: Say, wanted: Rule, *, timeout: float) -> Iterator[Forwarding]:
-    """While inside, the server keeps the rule ``wanted``.
+    """Make the server keep the rule ``wanted`` within the context.
 
-    Early connections are held until the rule is ready. For a forward rule, the server listens at a
-    port that is free on this host (at the next one if the server's host has it in use), and labctl
-    listens at the port of ``wanted``. With ``tcp:0``, only the server listens: nobody knows that
-    port beforehand. ``timeout`` (s) bounds the start and each request.
+    Early connections are held until the rule is ready. In a forward rule, labctl listens at the
+    port of ``wanted``, and the server at a free port of this host (at the next one if the port is
+    in use on the server's host). With ``tcp:0``, only the server listens: nobody knows that port in
+    advance. ``timeout`` (s) limits the start and each request.
 
-    Raises ConfigError (no such node; a server on another host), HostError (the port is taken),
+    Raises ConfigError (no such node; a server on another host), HostError (the port is in use),
     BoardError, LinkError.
     """
     _check(server, wanted, timeout)
@@ -63,7 +63,7 @@ def forwarded(server: HdcServer, say: Say, wanted: Rule, *, timeout: float) -> I
         else:
             rule = retry_infra(
                 lambda: _make(server, say, _at_free_port(wanted), timeout),
-                on=(HostError,),  # the port that was free a moment ago is in use now
+                on=(HostError,),  # the free port has been taken since
                 timeout=timeout,
                 interval=_INTERVAL_SECONDS,
             )
@@ -86,12 +86,12 @@ def _check(server: HdcServer, wanted: Rule, timeout: float) -> None:
         raise ConfigError(f"not a port of a board: {there}", hint="name the port")
     if server.is_here is None:
         server.version(timeout=timeout)
-    if not server.is_here and server.way is None:
+    if not server.is_here and server.tunnel is None:
         raise elsewhere(server)
 
 
 def elsewhere(server: HdcServer) -> ConfigError:
-    """Return the error for a port that would be another host's."""
+    """Return the error for a port that would be on another host."""
     return ConfigError(
         f"{server.label} is on another host, and ports are forwarded to and from that host",
         hint="run labctl there, or go to the board itself (`link: tcp`)",
@@ -105,7 +105,7 @@ def _at_free_port(wanted: Rule) -> Rule:
 
 
 def _make(server: HdcServer, say: Say, rule: Rule, timeout: float) -> Rule:
-    # `fport rm` names no board: of two equal rules, another board's might be ended.
+    # `fport rm` does not name the board: if two rules are equal, it might remove another board's.
     for known in server.rules(timeout=timeout):
         if (known.listen, known.connect) == (rule.listen, rule.connect):
             raise HostError(
@@ -131,10 +131,10 @@ def _make(server: HdcServer, say: Say, rule: Rule, timeout: float) -> Rule:
 
 
 def _whole_answer(server: HdcServer, channel: ServerChannel, timeout: float) -> tuple[int, str]:
-    """Return the server's whole reply until it ends the connection; a refusal ends it at once.
+    """Return the server's whole reply until it ends the connection; raise a refusal at once.
 
-    A server confirms a rule at once, and ends the conversation 45 to 200 ms later, when the board
-    has agreed. If a client closes it earlier, its reverse rule is removed.
+    A server confirms a rule at once, but ends the conversation 45 to 200 ms later, when the board
+    has agreed. If the client closes it earlier, its reverse rule is removed.
     """
     deadline = time.monotonic() + timeout
     level, answer = int(EchoLevel.OK), b""
@@ -158,11 +158,11 @@ def _verify(server: HdcServer, rule: Rule, timeout: float) -> None:
     def listed() -> bool:
         return rule in server.rules(timeout=timeout)
 
-    # A reverse rule is listed only once the board has answered the server, a moment later.
+    # A reverse rule is listed only after the board's reply to the server, a moment later.
     seconds = min(_ENDING_SECONDS, timeout)
     if not wait_until(listed, timeout=seconds, interval=_INTERVAL_SECONDS):
         raise ProtocolError(f"{server.label} confirms {rule.listen}, but does not list it")
-    if not rule.is_reverse and server.way is None and not _listens_here(rule):
+    if not rule.is_reverse and server.tunnel is None and not _listens_here(rule):
         raise elsewhere(server)
 
 
@@ -180,8 +180,9 @@ def _refusal(rule: Rule, words: str) -> LabctlError:
 
 
 def _listens_here(rule: Rule) -> bool:
-    """Return True if the rule's port is in use on this host. If not, the server is on another
-    host, behind a tunnel.
+    """Return True if the rule's port is in use on this host.
+
+    If not, the server is on another host, behind a tunnel.
     """
     port = port_of(rule.listen)
     if port is None:
@@ -189,7 +190,7 @@ def _listens_here(rule: Rule) -> bool:
     try:
         with socket.socket() as sock:
             sock.bind((_LOOPBACK, port))
-    except OSError:  # in use, or a port that only root may use
+    except OSError:  # in use, or only for root
         return True
     return False
 
@@ -199,7 +200,7 @@ def _end(server: HdcServer, rule: Rule, timeout: float) -> None:
         return rule not in server.rules(timeout=timeout)
 
     answer = ""
-    # Without the server or the board, the rule is gone too.
+    # If the server or the board is gone, so is the rule.
     with suppress(LinkError):
         if ended():
             return

@@ -1,4 +1,4 @@
-"""Frames between clients and servers of hdc: a length (u32, big-endian), then the bytes."""
+"""Frames between hdc clients and servers: a length (u32, big-endian), then the bytes."""
 
 import select
 import socket
@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 from labctl import interrupts
 from labctl.errors import CommandTimeout, DeviceLost, ProtocolError
 from labctl.hdc.messages import Buffer
-from labctl.hdc.server_client.way import WayLost
+from labctl.hdc.server_client.tunnel import TunnelLost
 from labctl.hdc.wire import MAX_DATA_BYTES
 
 if TYPE_CHECKING:
-    from labctl.hdc.server_client.way import Connection
+    from labctl.hdc.server_client.tunnel import Connection
 
 _LENGTH = struct.Struct(">I")
 
 
 class Frames:
-    """A connection for frames. ``timeout`` (s) bounds a whole read and each write."""
+    """A connection for frames. ``timeout`` (s) limits a whole read and each write."""
 
     def __init__(self, sock: "Connection", label: str):
         self.label = label
@@ -33,13 +33,13 @@ class Frames:
 
     @property
     def is_whole(self) -> bool:
-        """True if another frame may be sent: none was sent in part."""
+        """True if another frame may be sent: no frame was sent only in part."""
         return self._whole
 
     def send(self, *parts: Buffer, timeout: float) -> None:
         """Send one frame. Raises CommandTimeout.
 
-        No error if the server has ended the connection: its reason can still be read.
+        Does not fail if the server has ended the connection: its reason can still be read.
         """
         if self._peer_gone:
             return
@@ -66,10 +66,10 @@ class Frames:
         self._whole = True
 
     def read(self, timeout: float, *, at_most: int = MAX_DATA_BYTES) -> bytes | None:
-        """Return the next frame; None if the server ended the connection after the last one.
+        """Return the next frame; None if the server ended the connection after the last frame.
 
-        Raises CommandTimeout (what had arrived is kept), DeviceLost (cut short), ProtocolError
-        (larger than ``at_most`` bytes).
+        Raises CommandTimeout (bytes received so far are kept), DeviceLost (ended within a frame),
+        ProtocolError (larger than ``at_most`` bytes).
         """
         deadline = time.monotonic() + timeout
         while True:
@@ -93,7 +93,7 @@ class Frames:
         seconds = max(deadline - time.monotonic(), 0.001)
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
-        with interrupts.waiting():  # here: what is received below must not be lost
+        with interrupts.waiting():  # Ctrl-C only here: received bytes must not be lost
             poll.poll(seconds * 1000)
         self._socket.settimeout(0.001)
         try:
@@ -105,7 +105,7 @@ class Frames:
             ) from None
         except OSError as error:
             lost = self._lost(error.strerror or str(error))
-            raise (lost.of_host() if isinstance(error, WayLost) else lost) from error
+            raise (lost.of_host() if isinstance(error, TunnelLost) else lost) from error
         self._filled += count
         if count == 0 and (self._filled or not self._in_head):
             raise self._lost("the hdc server ended in the middle of a frame")
@@ -115,14 +115,14 @@ class Frames:
         return DeviceLost(f"lost {self.label}: {reason}", hint="does the hdc server still run?")
 
     def has_more(self) -> bool:
-        """Return True if something has arrived, or the end."""
+        """Return True if bytes have arrived, or the connection has ended."""
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
         return bool(self._filled or not self._in_head or poll.poll(0))
 
     def cut(self) -> None:
         """Cut the connection; waiting threads get an error."""
-        with suppress(OSError):  # the peer may have ended it first
+        with suppress(OSError):  # the peer may have closed it first
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:

@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from labctl.hdc.host.nodes import Listener
 from labctl.hdc.tcp import close_server
 
-#: Connections at once; further ones are reset.
+#: Maximum number of connections; further ones are reset.
 MAX_CONNECTIONS = 512
-#: Connections that wait until they are accepted.
+#: Maximum number of connections waiting to be accepted.
 BACKLOG = 128
 _LOOPBACK = "127.0.0.1"
 _PIECE_BYTES = 1 << 16
@@ -29,7 +29,7 @@ _log = logging.getLogger("labctl.hdc")
 
 @contextmanager
 def forward_connections(listener: Listener, port: int) -> Iterator[None]:
-    """While inside, connections to ``listener`` go to ``port`` of loopback on this host.
+    """Within the context, forward connections from ``listener`` to loopback ``port`` here.
 
     Earlier connections wait in the listener's backlog.
     """
@@ -80,7 +80,7 @@ class _Forwarder:
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         ends = [writer]
-        is_whole = False  # all bytes reached both ends
+        is_whole = False  # all bytes have reached both ends
         try:
             there = await asyncio.open_connection(_LOOPBACK, self._port)
             ends.append(there[1])
@@ -96,7 +96,7 @@ class _Forwarder:
             _log.info("a forwarded connection is cut: %s", errors.exceptions[0])
         finally:
             if not is_whole:
-                for end in ends:  # a reset of one end is a reset of the other
+                for end in ends:  # a reset at one end becomes a reset at the other
                     _reset(end)
 
 

@@ -1,8 +1,8 @@
 """Make a board behind a server ready for use: connected, allowed, answering.
 
-A server's report about a board is no proof. It reports ``Connect OK`` for a board that refuses it,
-and ``Connected`` for a board that was switched off minutes ago. It never reconnects to a board on
-TCP that it has lost. So labctl looks up the state, and sends a probe to a board on TCP that the
+A server's report about a board proves nothing. It reports ``Connect OK`` for a board that refuses
+it, and ``Connected`` for a board that was switched off minutes ago. It never reconnects to a board
+on TCP that it has lost. So labctl reads the state, and sends a probe to a board on TCP that the
 server lists as connected.
 """
 
@@ -23,32 +23,32 @@ from labctl.errors import (
 from labctl.hdc.server_client.connect_key import address_of, is_tcp_key
 from labctl.hdc.server_client.frames import Frames
 from labctl.hdc.server_client.server import HdcServer, Target
-from labctl.hdc.server_client.way import Way
+from labctl.hdc.server_client.tunnel import Tunnel
 from labctl.retry import wait_until
 
-#: The most boards that a server takes, in any state.
+#: Maximum number of boards of a server, in any state.
 MAX_TARGETS = 128
 
-#: States that do not change by themselves.
+#: States that change only by a user or a request.
 _SETTLED = ("Connected", "Unauthorized")
 _INTERVAL_SECONDS = 0.1
-#: The least time for a short request.
+#: Minimum time for a short request.
 _QUESTION_SECONDS = 2.0
-#: A longer output is not the echo of a word.
+#: Longer output cannot be the echo of a word.
 _MAX_ECHO_BYTES = 4096
 
 
 @dataclass(frozen=True)
 class Timeouts:
-    """Limits (s) for single waits for a server and a board, within the total time-out."""
+    """Limits (s) of single waits for a server and a board, within the total time-out."""
 
-    #: For a final state. A server that first makes its key, for 2-3 s, reports the failure of a
-    #: connection which then succeeds.
+    #: Wait for a final state. A server that first makes its key (2-3 s) reports that a connection
+    #: failed although it then succeeds.
     settle: float = 5.0
-    #: For the answer to a probe, and for the first probe after a later one was answered.
+    #: Wait for the answer to a probe; and for the first probe after a later probe was answered.
     probe: float = 4.0
     grace: float = 1.0
-    #: For the end of a probe's conversation: usually 45 ms.
+    #: Wait for the end of a probe's conversation: usually 45 ms.
     end: float = 5.0
 
 
@@ -66,7 +66,7 @@ def reach(
     """Return the board once the server has it ready for commands, within about ``timeout`` seconds.
 
     The server connects again to a board on TCP that it lost, never had, or holds by a dead
-    connection. With ``is_asking`` a dialog on the board waits for its user: a new connection would
+    connection. With ``is_asking``, a dialog on the board waits for its user: a new connection would
     ask again. Raises LinkRefused (board unknown or offline), NotAuthorised, CommandTimeout (it is
     connected but does not answer, or accepts connections and stays silent), another LinkError.
     """
@@ -82,7 +82,7 @@ class _Reaching:
         self._deadline = deadline
         self._timeouts = timeouts
         self._is_asking = is_asking
-        self._said = ""  # by the server, when it connected to the board
+        self._said = ""  # text from the server when it connected to the board
 
     def reach(self) -> Target:
         target = self._look()
@@ -96,19 +96,19 @@ class _Reaching:
         if target is not None and target.state == "Connected":
             target = self._alive(target)
         if target is not None and target.state == "Unknown":
-            target = self._settled()  # somebody is connecting to it
+            target = self._settled()  # another client is connecting
         if target is None or target.state == "Offline":
             return self._dial()
         if target.state == "Connected" or (self._is_asking and target.state == "Unauthorized"):
             return target
-        # Stuck halfway, or refused before a user allowed the server's key: nothing runs there.
+        # Stuck halfway, or refused before a user allowed the server's key: no commands run there.
         return self._dial_again()
 
     def _alive(self, target: Target) -> Target | None:
         """Return the board after a probe; replace a dead connection.
 
-        Dropping a connection ends other users' work over it. So labctl drops it only after the
-        board has answered a later command on another link: then it is not only slow.
+        Dropping a connection ends other users' work on it. So labctl drops it only if the board
+        answers a later command on another link: then the board is not merely slow.
         """
         with self._probing() as probe:
             if probe.answered(min(self._timeouts.probe, self._left() / 2)):
@@ -116,7 +116,7 @@ class _Reaching:
                 return target
             now = self._look()
             if now is None or now.state != "Connected":
-                return now  # the server noticed the loss, by this request
+                return now  # this request made the server notice the loss
             if not self._answers_on_its_own() or probe.answered(self._timeouts.grace):
                 raise CommandTimeout(
                     f"the board {self._key} is connected, says {self._server.label}, but it does"
@@ -138,8 +138,8 @@ class _Reaching:
         host, port = address_of(self._key)
         seconds = min(self._timeouts.probe, self._left() / 2)
         try:
-            if self._server.way is not None:
-                return self._handshakes_through(self._server.way, host, port, seconds)
+            if self._server.tunnel is not None:
+                return self._handshakes_through(self._server.tunnel, host, port, seconds)
             with Session.connect(host, port, timeout=seconds) as session:
                 return any(shell(session, "echo alive", timeout=seconds))
         except NotAuthorised:  # hdcd itself works
@@ -148,16 +148,17 @@ class _Reaching:
             return False
 
     @staticmethod
-    def _handshakes_through(way: Way, host: str, port: int, seconds: float) -> bool:
-        """Do the handshake with the board from the server's host, which may be the only one to
-        reach it. Raises LinkError, NotAuthorised.
+    def _handshakes_through(tunnel: Tunnel, host: str, port: int, seconds: float) -> bool:
+        """Do the handshake with the board from the server's host: only it may reach the board.
+
+        Raises LinkError, NotAuthorised.
         """
         from labctl.hdc.host.handshake import Consent, Handshake
         from labctl.hdc.keys import HostKey
         from labctl.hdc.wire import PacketDecoder
 
         deadline = time.monotonic() + seconds
-        with closing(way.connect(host, port, timeout=seconds)) as sock:
+        with closing(tunnel.connect(host, port, timeout=seconds)) as sock:
             Handshake(
                 sock,
                 PacketDecoder(),
@@ -174,16 +175,14 @@ class _Reaching:
         except CommandTimeout as error:
             if error.is_of_host:
                 raise
-            with suppress(LinkError):  # otherwise the server waits for the board for ever
+            with suppress(LinkError):  # otherwise the server waits for the board forever
                 self._server.remove_target(self._key, timeout=_QUESTION_SECONDS)
             raise CommandTimeout(
                 f"{self._server.label} gets no answer from the board {self._key}",
                 hint="it accepts connections but does not speak hdc, or packets to it get lost;"
                 " restart its hdcd or the board",
             ) from error
-        if (
-            self._look() is None
-        ):  # it lists even boards that it cannot reach: it has refused this one
+        if self._look() is None:  # it lists even unreachable boards: it refused this one
             return None
         return self._settled()
 
@@ -229,7 +228,7 @@ class _Reaching:
         return target
 
     def _denied(self) -> LinkError | None:
-        """Return the error if a user denied the server's key: the server itself answers so."""
+        """Return the error if a user denied the server's key: the server itself reports that."""
         from labctl.hdc.server_client.channel import refusal
 
         with suppress(LinkError), self._probing() as probe:
@@ -259,7 +258,7 @@ class _Reaching:
         return self._server.find(self._key, timeout=self._left())
 
     def _left(self) -> float:
-        """Return the time (s) for a request: at least enough for a working server to answer."""
+        """Return the time (s) for a request: at least the time that a working server needs."""
         return max(self._deadline - time.monotonic(), _QUESTION_SECONDS)
 
     @contextmanager
@@ -287,17 +286,17 @@ class _Probe:
         self._over = False
 
     def answered(self, timeout: float) -> bool:
-        """Wait for the word; False if it does not arrive within ``timeout`` seconds."""
+        """Wait for the word; return False if it does not arrive within ``timeout`` seconds."""
         self._hear(timeout, lambda: self._word in self.heard)
         return self._word in self.heard
 
     def wait_for_end(self, timeout: float) -> None:
         """Let the server end the conversation, as its own client does.
 
-        Otherwise the board is still ending it while the next command starts there. With hdcd
-        3.1.0e behind a server 3.2.0c, 3 of 150 such commands printed their output and never ended;
-        with the official client, which always waits, none did. This cause is not proven: the
-        fault cannot be reproduced at will.
+        Otherwise the board is still ending it while the next command starts. With hdcd 3.1.0e
+        behind a server 3.2.0c, 3 of 150 such commands printed their output and never ended; with
+        the official client, which always waits, none did. This cause is not proven: the fault
+        cannot be reproduced reliably.
         """
         self._hear(timeout, lambda: False)
 

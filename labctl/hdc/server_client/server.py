@@ -14,20 +14,20 @@ from dataclasses import dataclass
 
 from labctl.errors import CommandTimeout, DeviceLost, LinkError, LinkRefused, ProtocolError
 from labctl.hdc.server_client.frames import Frames
-from labctl.hdc.server_client.way import Connection, Way
+from labctl.hdc.server_client.tunnel import Connection, Tunnel
 from labctl.hdc.tcp import dial
 
 _BANNER = b"OHOS HDC"
 _BANNER_BYTES = 12
 _KEY_BYTES = 32
-#: A handshake: banner and channel id. A server that compares versions (hdc_version_check) adds 64
-#: bytes with its version, and keeps the last byte of the key for a NUL.
+#: A handshake: banner and channel id. A server that compares versions (hdc_version_check) appends
+#: 64 bytes with its version, and needs the last byte of the key for a NUL.
 _HANDSHAKE_SIZES = (44, 108)
 _LARGE_BUFFERS = ord("H")
 _CHECK_SERVER = b"\x0d\x00"
-#: A server's answer has any number of frames; a longer one is not a list of boards.
+#: Maximum size. A server's reply has any number of frames; a longer reply is not a list of boards.
 _MAX_ANSWER_BYTES = 1 << 20
-#: KEY, the two nodes of a rule, and which side listens, as `fport ls` lists them.
+#: A line of `fport ls`: KEY, the two nodes of a rule, and which side listens.
 _RULE = re.compile(r"(\S+) {4}(\S+) (\S+) {4}\[(Forward|Reverse)\]")
 _NOTHING = "[Empty]"
 _INFORMATION = "[Info]"
@@ -51,9 +51,9 @@ class Target:
 
 @dataclass(frozen=True)
 class Rule:
-    """A forwarding that a server keeps: the node that listens, and the node it connects to.
+    """A forwarding rule that a server keeps: the node that listens, and the node it connects to.
 
-    The server listens; in a reverse rule the board does.
+    The server listens; in a reverse rule, the board listens.
     """
 
     key: str
@@ -65,31 +65,32 @@ class Rule:
 class HdcServer:
     """A running hdc server, and the requests to it that need no board.
 
-    Errors of the server itself are its host's (:meth:`labctl.errors.LabctlError.of_host`): it does
-    not listen, sends no handshake, or does not answer a request that needs no board.
+    Errors of the server itself are attributed to its host
+    (:meth:`labctl.errors.LabctlError.of_host`): the server does not listen, sends no handshake, or
+    does not answer a request that needs no board.
 
     ``is_here`` is True if the server's address is on this host, None before the first answer. A
-    server behind a tunnel of another program also seems to be here. ``way`` is a tunnel that
-    labctl made; the address is then one of the tunnel's host.
+    server behind another program's tunnel also seems to be here. ``tunnel`` is a tunnel made by
+    labctl; ``host`` and ``port`` are then an address as seen from the tunnel's host.
     """
 
-    def __init__(self, host: str, port: int, way: Way | None = None):
+    def __init__(self, host: str, port: int, tunnel: Tunnel | None = None):
         self.host = host
         self.port = port
-        self.way = way
-        where = f"{host}:{port}" if way is None else f"port {port} of {way.name}"
+        self.tunnel = tunnel
+        where = f"{host}:{port}" if tunnel is None else f"port {port} of {tunnel.name}"
         self.label = f"the hdc server at {where}"
-        self.is_here: bool | None = None if way is None else False
+        self.is_here: bool | None = None if tunnel is None else False
 
     def close(self) -> None:
-        """Close the tunnel to it, if there is one. Idempotent."""
-        if self.way is not None:
-            self.way.close()
+        """Close the tunnel to the server, if there is one. Idempotent."""
+        if self.tunnel is not None:
+            self.tunnel.close()
 
     def version(self, *, timeout: float) -> str:
-        """Return the server's version, ``Ver: 3.2.0c``: the cheapest proof that a server is there.
+        """Return the server's version, ``Ver: 3.2.0c``: the cheapest proof that a server runs.
 
-        Raises LinkError: LinkRefused when nothing listens.
+        Raises LinkError: LinkRefused if nothing listens.
         """
         answer = self._ask("checkserver", timeout)
         if not answer.startswith(_CHECK_SERVER):
@@ -107,7 +108,7 @@ class HdcServer:
     def list_targets(self, *, timeout: float) -> list[Target]:
         """Return all boards of the server, in every state. Raises LinkError.
 
-        A line that cannot be understood is logged and left out, unless there is no other.
+        A line that cannot be parsed is logged and skipped, unless there is no other line.
         """
         targets, odd = self._listed(timeout)
         if odd and not targets:
@@ -117,7 +118,7 @@ class HdcServer:
         return targets
 
     def _listed(self, timeout: float) -> tuple[list[Target], list[str]]:
-        """Return the boards that the server lists, and the lines that are not understood."""
+        """Return the boards that the server lists, and the lines that cannot be parsed."""
         targets, odd = [], []
         for line in _lines(self._ask("list targets -v", timeout)):
             # KEY, an empty column, connection, state, name; a client of 3.2.0f adds "hdc"
@@ -133,14 +134,14 @@ class HdcServer:
         return ProtocolError(f"{self.label} lists a board as {line!r}").of_host()
 
     def _leave_out(self, line: str) -> None:
-        import logging  # slow to import, and seldom needed
+        import logging  # slow to import and seldom needed
 
         logging.getLogger("labctl.hdc").warning("%s: left out: %r", self.label, line)
 
     def find(self, key: str, *, timeout: float) -> Target | None:
-        """Return the board of that key; None if the server has none. Raises LinkError.
+        """Return the board with this key; None if the server has none. Raises LinkError.
 
-        A line of another board that cannot be understood does not matter.
+        Ignores other boards' lines that cannot be parsed.
         """
         targets, odd = self._listed(timeout)
         for line in odd:
@@ -149,25 +150,25 @@ class HdcServer:
         return next((target for target in targets if target.key == key), None)
 
     def connect_target(self, key: str, *, timeout: float) -> str:
-        """Let it connect to the board at ``HOST:PORT``; return its answer, which is no proof.
+        """Ask the server to connect to the board at ``HOST:PORT``. Its reply proves nothing.
 
-        Raises LinkError: CommandTimeout when the board accepts and stays silent, as the server
-        then waits for ever.
+        Raises LinkError: CommandTimeout if the board accepts and stays silent, because the server
+        then waits forever.
         """
         reply = self._ask(f"tconn {key}", timeout, of_board=True)
         return reply.decode(errors="replace").strip()
 
     def remove_target(self, key: str, *, timeout: float) -> None:
-        """Let it drop its connection to a board on TCP; it then lists the board as Offline.
+        """Ask the server to drop its connection to a board on TCP, and then list it as Offline.
 
-        It does not confirm this. Raises LinkError.
+        The server does not confirm this. Raises LinkError.
         """
         self._ask(f"tconn {key} -remove", timeout)
 
     def rules(self, *, timeout: float) -> list[Rule]:
         """Return the forwarding rules of all boards. Raises LinkError.
 
-        A line that cannot be understood is logged and left out.
+        A line that cannot be parsed is logged and skipped.
         """
         rules = []
         for line in _lines(self._ask("fport ls", timeout)):
@@ -180,7 +181,7 @@ class HdcServer:
         return rules
 
     def remove_rule(self, rule: Rule, *, timeout: float) -> str:
-        """Let it end a forwarding of any board; return its answer, which is no proof.
+        """Ask the server to remove a rule of any board. Its reply does not prove that it did.
 
         Raises LinkError.
         """
@@ -190,7 +191,7 @@ class HdcServer:
     def open(self, key: str, command: bytes, *, label: str, timeout: float) -> tuple[Frames, bool]:
         """Send ``command`` on a new connection; return it, and True if it uses large buffers.
 
-        ``timeout`` (s) bounds it in all. Raises LinkError.
+        ``timeout`` (s) limits the total time. Raises LinkError.
         """
         deadline = time.monotonic() + timeout
         sock = self._connect(timeout)
@@ -208,7 +209,7 @@ class HdcServer:
                     hint="its hdc was built with hdc_version_check; the hdc of the official SDK"
                     f" takes {_KEY_BYTES}",
                 ).of_host()
-            # It accepts its own version.
+            # The server accepts its own version.
             answer = banner + key.encode().ljust(_KEY_BYTES, b"\0") + version
             frames.send(answer, timeout=deadline - time.monotonic())
             frames.send(command, b"\0", timeout=deadline - time.monotonic())
@@ -216,7 +217,7 @@ class HdcServer:
         return frames, banner[-1] == _LARGE_BUFFERS
 
     def _read_handshake(self, frames: Frames, deadline: float) -> bytes:
-        """Return its handshake, the same for every board. Raises LinkError."""
+        """Return the server's handshake, the same for every board. Raises LinkError."""
         seconds = deadline - time.monotonic()
         try:
             handshake = frames.read(seconds, at_most=max(_HANDSHAKE_SIZES))
@@ -235,7 +236,7 @@ class HdcServer:
         return handshake
 
     def _connect(self, timeout: float) -> Connection:
-        if self.way is None:
+        if self.tunnel is None:
             with _of_host():
                 sock = dial(
                     self.host, self.port, timeout=timeout, peer="hdc server", hint=_NOT_RUNNING_HINT
@@ -243,7 +244,7 @@ class HdcServer:
             self.is_here = _is_on_this_host(sock)
             return sock
         try:
-            return self.way.connect(self.host, self.port, timeout=timeout)
+            return self.tunnel.connect(self.host, self.port, timeout=timeout)
         except LinkRefused as error:
             raise LinkRefused(
                 f"no hdc server answers: {error.message}",
@@ -251,7 +252,7 @@ class HdcServer:
             ).of_host() from error
 
     def _ask(self, command: str, timeout: float, *, of_board: bool = False) -> bytes:
-        """Return its answer. If ``of_board``, a missing answer is the board's fault."""
+        """Return the server's reply. If ``of_board``, a missing reply is the board's fault."""
         deadline = time.monotonic() + timeout
         frames, _ = self.open("", command.encode(), label=self.label, timeout=timeout)
         try:
@@ -267,7 +268,7 @@ class HdcServer:
 
 
 def _lines(answer: bytes) -> list[str]:
-    """Return the lines of a list. Names may hold other characters that Python ends a line at."""
+    """Split a list into lines only at LF: names may contain Python's other line separators."""
     lines = (line.rstrip("\r") for line in answer.decode(errors="replace").split("\n"))
     return [line for line in lines if line and not line.startswith(_NOTHING)]
 
@@ -286,6 +287,6 @@ def _of_host(but: type[LinkError] | None = None) -> Iterator[None]:
 def _is_on_this_host(sock: socket.socket) -> bool:
     try:
         here, there = sock.getsockname()[0], sock.getpeername()[0]
-    except OSError:  # it has closed the connection already
+    except OSError:  # the server has already closed it
         return False
     return bool(here == there or ipaddress.ip_address(there).is_loopback)

@@ -12,18 +12,18 @@ from labctl.hdc.server_client.channel import ChannelKind, ServerChannel
 from labctl.hdc.server_client.connect_key import check_key
 from labctl.hdc.server_client.reaching import reach
 from labctl.hdc.server_client.server import HdcServer, Rule
-from labctl.hdc.server_client.way import Connection
+from labctl.hdc.server_client.tunnel import Connection
 from labctl.hdc.wire import Command
 
-#: Commands that are answered by messages, not output.
+#: Commands answered by messages, without output.
 _SPEAKING = (Command.UNITY_REMOUNT, Command.UNITY_RUNMODE)
 
 
 class ServerSession:
     """A board behind a server. Use :meth:`connect`; safe to use from several threads.
 
-    ``failure`` is set when the server refused the board, the server or its tunnel was lost, or the
-    session was closed. If the board is lost during a command, its answer just ends.
+    ``failure`` is set if the server refused the board, the server or its tunnel was lost, or the
+    session was closed. If the board is lost during a command, the output just ends.
     """
 
     def __init__(self, server: HdcServer, key: str, name: str | None = None):
@@ -39,12 +39,12 @@ class ServerSession:
     def connect(
         cls, server: HdcServer, key: str, *, timeout: float, is_asking: bool = False
     ) -> Self:
-        """Connect to the board of that key, if the server has it ready within ``timeout`` seconds.
+        """Connect to the board with this key if the server has it ready within ``timeout`` seconds.
 
-        Lets the server connect again to a board on TCP that it lost, never had, or holds by a dead
+        The server connects again to a board on TCP that it lost, never had, or holds by a dead
         connection: servers do not do that by themselves. ``is_asking``: see :func:`reach`.
 
-        Raises ConfigError (no key), LinkRefused (no server; board unknown or offline),
+        Raises ConfigError (not a key), LinkRefused (no server; board unknown or offline),
         NotAuthorised, CommandTimeout (the board does not answer), another LinkError.
         """
         target = reach(server, check_key(key), timeout=timeout, is_asking=is_asking)
@@ -52,13 +52,13 @@ class ServerSession:
 
     @property
     def failure(self) -> LinkError | None:
-        """The reason for the end of the session; None while none is known."""
-        way = self._server.way
-        return self._failure or (None if way is None else way.failure)
+        """The reason for the end of the session; None if no reason is known."""
+        tunnel = self._server.tunnel
+        return self._failure or (None if tunnel is None else tunnel.failure)
 
     @property
     def can_compress(self) -> bool:
-        """False: a server does not report a board's version."""
+        """False: a server does not report the board's version."""
         return False
 
     @contextmanager
@@ -70,7 +70,7 @@ class ServerSession:
         text: str,
         timeout: float,
     ) -> Iterator[ServerChannel]:
-        """See :class:`HostLink`: a server takes the text."""
+        """See :class:`HostLink`: the text is used."""
         if command == Command.UNITY_EXECUTE:
             text = _without_options(text)
         kind = ChannelKind.WORDS if command in _SPEAKING else ChannelKind.OUTPUT
@@ -83,7 +83,7 @@ class ServerSession:
         name = quoted(remote.rpartition("/")[2])
         request = f'file send remote -cwd "/" {name} {quoted(remote)}'
         with self._open(request, timeout, ChannelKind.FILES) as channel:
-            expect(channel, Command.FILE_INIT)  # the server's sign to begin
+            expect(channel, Command.FILE_INIT)  # the server is ready
             channel.send(Command.WAKEUP_SLAVETASK)
             yield channel
 
@@ -102,11 +102,14 @@ class ServerSession:
 
     @contextmanager
     def connect_port(self, port: int, *, timeout: float) -> Iterator[Connection]:
-        """See :class:`HostLink`: the server listens on its host, for this connection alone."""
-        wanted, way = Rule(self._key, "tcp:0", f"tcp:{port}", is_reverse=False), self._server.way
+        """See :class:`HostLink`: the server listens on its host, only for this connection."""
+        wanted, tunnel = (
+            Rule(self._key, "tcp:0", f"tcp:{port}", is_reverse=False),
+            self._server.tunnel,
+        )
         with self._forwarded(wanted, timeout) as rule:
-            if way is not None:
-                with closing(way.connect("127.0.0.1", rule.port, timeout=timeout)) as channel:
+            if tunnel is not None:
+                with closing(tunnel.connect("127.0.0.1", rule.port, timeout=timeout)) as channel:
                     yield channel
                 return
             try:
@@ -121,19 +124,19 @@ class ServerSession:
     def forward(
         self, listen: str, connect: str, *, timeout: float
     ) -> AbstractContextManager[Forwarding]:
-        """See :class:`HostLink`: the server listens, which must be on this host."""
+        """See :class:`HostLink`: the server listens, so it must be on this host."""
         self._require_here()
         return self._forwarded(Rule(self._key, listen, connect, is_reverse=False), timeout)
 
     def reverse(
         self, listen: str, connect: str, *, timeout: float
     ) -> AbstractContextManager[Forwarding]:
-        """See :class:`HostLink`: the server connects, which must be on this host."""
+        """See :class:`HostLink`: the server connects, so it must be on this host."""
         self._require_here()
         return self._forwarded(Rule(self._key, listen, connect, is_reverse=True), timeout)
 
     def _require_here(self) -> None:
-        if self._server.way is not None:
+        if self._server.tunnel is not None:
             from labctl.hdc.server_client.forwarding import elsewhere
 
             raise elsewhere(self._server)
@@ -177,7 +180,7 @@ class ServerSession:
 
     @contextmanager
     def _noting_a_lost_server(self) -> Iterator[None]:
-        """Attribute the loss of a server to the host: a lost board looks the same."""
+        """Attribute the loss of a server to the host; otherwise it looks like a lost board."""
         try:
             yield
         except LinkError as error:
@@ -202,7 +205,6 @@ class ServerSession:
 
 
 def _without_options(text: str) -> str:
-    """Quote a shell command so that the server finds none of its options in it; the board unquotes
-    it."""
+    """Quote a shell command so that the server finds no options in it; the board unquotes it."""
     command = text.removeprefix("shell ")
     return f'shell "{command}"' if command.startswith("-") else text

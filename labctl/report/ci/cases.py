@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from labctl.config.recipe import Gate, Recipe
 from labctl.errors import Blame, LabctlError
+from labctl.figures.trials import FIGURES
 from labctl.records.board import Execution
 from labctl.records.run import GateRecord, RunEnd, RunRecord
 from labctl.records.trial import Failure, TrialRecord, TrialState
@@ -230,18 +231,10 @@ def _value(row: VariantSummary) -> str:
 
 
 def _figures(row: VariantSummary | None) -> dict[str, float]:
-    """Return measured values by name, in seconds, bytes and joules."""
+    """Return the figures that have a better side."""
     if row is None or not row.trials_ok:
         return {}
-    energy = row.energy.joules_per_token if row.energy else None
-    found = {
-        "token_seconds": row.token_ns and row.token_ns / 1e9,
-        "ttft_seconds": row.ttft_ns and row.ttft_ns / 1e9,
-        "tokens_per_second": row.tokens_per_second,
-        "prefill_tokens_per_second": row.prefill_tokens_per_second,
-        "token_joules": energy,
-        "peak_memory_bytes": row.peak_memory_bytes,
-    }
+    found = {one.name: row.figures[one.name] for one in FIGURES if one.over and one.better}
     return {name: value for name, value in found.items() if value is not None}
 
 

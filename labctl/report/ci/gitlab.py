@@ -3,20 +3,19 @@
 import hashlib
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from labctl.errors import printable_line
+from labctl.figures.trials import FIGURES
 from labctl.report.ci.cases import Outcome, Suite
 
-#: OpenMetrics 1.0: the name of a metric with a unit ends with it.
-_METRICS = {
-    "token_seconds": ("seconds", "Median over the trials of the mean time of a token."),
-    "ttft_seconds": ("seconds", "Median time from the program's start to its first token."),
-    "tokens_per_second": (None, "Generated tokens in a second."),
-    "prefill_tokens_per_second": (None, "Tokens of the prompt in a second."),
-    "token_joules": ("joules", "Energy of a generated token."),
-    "peak_memory_bytes": ("bytes", "Greatest resident set of a trial."),
-    "head_over_last_good": (None, "Time of head over that of the last good build."),
-}
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
+#: OpenMetrics 1.0 has base units, and the name of a metric with a unit ends with it: end of a
+#: figure's name -> unit of its metric, and its size.
+_BASE = {"ns": ("seconds", 1e-9), "bytes": ("bytes", 1.0)}
 _SEVERITIES = {Outcome.FAILED: "major", Outcome.ERROR: "critical", Outcome.SKIPPED: "info"}
 
 
@@ -25,27 +24,33 @@ def open_metrics(suite: Suite) -> str:
 
     GitLab shows a metric as changed when its text is another one; more digits are noise.
     """
-    return "".join(f"{line}\n" for line in (*_metric_lines(suite), "# EOF"))
+    from prometheus_client.openmetrics.exposition import generate_latest  # takes 30 ms
+
+    return str(generate_latest(_Figures(suite)), "utf-8")
 
 
-def _metric_lines(suite: Suite) -> Iterator[str]:
-    for name, (unit, text) in _METRICS.items():
-        having = [case for case in suite.cases if name in case.figures]
-        if not having:
-            continue
-        metric = f"labctl_{name}"
-        yield f"# TYPE {metric} gauge"
-        if unit:
-            yield f"# UNIT {metric} {unit}"
-        yield f"# HELP {metric} {text}"
-        for case in having:
-            labels = ",".join(f'{key}="{_label(value)}"' for key, value in case.labels.items())
-            yield f"{metric}{{{labels}}} {case.figures[name]:.4g}"
+@dataclass(frozen=True)
+class _Figures:
+    """Collects the figures of a suite for prometheus-client."""
 
+    suite: Suite
 
-def _label(value: str) -> str:
-    escaped = printable_line(value).replace("\\", "\\\\")
-    return escaped.replace('"', '\\"').replace("\n", "\\n")
+    def collect(self) -> Iterator["Metric"]:
+        """Yield each figure with the values of all variants."""
+        from prometheus_client.metrics_core import Metric
+
+        texts = {figure.name: figure.tip or figure.title for figure in FIGURES}
+        texts["head_over_last_good"] = "Time of head over that of the last good build."
+        for name, text in texts.items():
+            stem, _, end = name.rpartition("_")
+            unit, size = _BASE.get(end, ("", 1.0))
+            found = Metric(f"labctl_{f'{stem}_{unit}' if unit else name}", text, "gauge", unit)
+            for case in self.suite.cases:
+                if name in case.figures:
+                    labels = {key: printable_line(value) for key, value in case.labels.items()}
+                    found.add_sample(found.name, labels, float(f"{case.figures[name] * size:.4g}"))
+            if found.samples:
+                yield found
 
 
 def code_quality(suite: Suite) -> str:

@@ -41,7 +41,7 @@ def _case(one: Judged, *, strict: bool) -> Case:
     outcome, kind, message = _found(one, strict=strict)
     group = f"{group_of(series.recipe, series.board)}.{series.variant}"
     details = "\n".join(series_lines(one)) if one.changes else ""
-    name = f"regression {series.figure.name}{series.apart}"
+    name = f"regression {series.figure.gate}{series.apart}"
     return Case(series.recipe, group, name, outcome, kind, message, details)
 
 

@@ -7,7 +7,7 @@ from labctl.evaluation.accuracy import Accuracy, AccuracyTable
 from labctl.report.figures.figure import Figure, Missing, Row, Spec
 from labctl.report.figures.marks import only, row_axis, series_colour, series_shape
 from labctl.report.figures.theme import MOST_SERIES
-from labctl.report.figures.words import Words
+from labctl.report.page.language import Language
 from labctl.stats.describe import percentile
 
 NAME = "accuracy"
@@ -22,7 +22,7 @@ _ROW = 46
 _MOST_ROWS = 16
 
 
-def evaluation_figures(table: AccuracyTable, words: Words) -> list[Figure | Missing]:
+def evaluation_figures(table: AccuracyTable, words: Language) -> list[Figure | Missing]:
     """Draw the accuracy over the limit of tokens, for each grader, and the answers' lengths."""
     return [*(_accuracy(table, grader, words) for grader in table.graders), _lengths(table, words)]
 
@@ -38,12 +38,12 @@ def share_axis(title: str, rows: Sequence[Row]) -> Spec:
     }
 
 
-def _accuracy(table: AccuracyTable, grader: str, words: Words) -> Figure | Missing:
+def _accuracy(table: AccuracyTable, grader: str, words: Language) -> Figure | Missing:
     name = NAME if grader == table.graders[0] else f"{NAME}-{grader}"
-    title = words(NAME, grader=printable_line(grader))
+    title = words("Accuracy over the limit of tokens ({grader})", grader=printable_line(grader))
     cells = [one for one in table.cells if one.grader == grader and one.total]
     if len({one.budget for one in cells}) < 2:
-        return Missing(name, title, words(f"{NAME}.missing"))
+        return Missing(name, title, words("one limit of tokens alone; the table has its accuracy"))
     limits = sorted({one.budget for one in cells if one.budget is not None})
     without = limits[-1] * (1 + _BEYOND) if any(one.budget is None for one in cells) else None
     variants = list(dict.fromkeys(one.variant for one in cells))
@@ -56,21 +56,29 @@ def _accuracy(table: AccuracyTable, grader: str, words: Words) -> Figure | Missi
         if one.variant == variant
         for row in _point(one, without, (number - (len(shown) - 1) / 2) * step, words)
     ]
-    caption = words(f"{NAME}.caption")
+    caption = words(
+        "A mark is the share of right answers, its line the 95 % interval over the questions"
+        " (Wilson; several samples of a question count as one). All variants were asked the"
+        " same questions: their differences are surer than the intervals look."
+    )
     if len(shown) < len(variants):
-        caption += words(f"{NAME}.shown", shown=len(shown), count=len(variants))
+        caption += words(
+            " Shown: {shown} of {count} variants; the table has all.",
+            shown=len(shown),
+            count=len(variants),
+        )
     sentences = [f"{row['series']}, {row['budget']}: {row['text']}" for row in rows]
     return Figure(
         name=name,
         title=title,
         caption=caption,
-        alt=words(f"{NAME}.alt", points=words.sentence_end().join(sentences)),
+        alt=words("Right answers: {points}.", points=words.clauses(sentences)),
         spec=_spec([printable_line(one) for one in shown], limits, without, rows, words),
         rows=rows,
     )
 
 
-def _point(one: Accuracy, without: float | None, aside: float, words: Words) -> Iterator[Row]:
+def _point(one: Accuracy, without: float | None, aside: float, words: Language) -> Iterator[Row]:
     """Yield its mark, ``aside`` of its limit so that the intervals of series do not overlap."""
     found = one.interval
     if one.share is None or found is None:
@@ -81,11 +89,16 @@ def _point(one: Accuracy, without: float | None, aside: float, words: Words) -> 
         "kind": "limit" if one.budget is not None else "none",
         "series": printable_line(one.variant),
         "at": float(f"{limit + aside:.6g}"),
-        "budget": words("no-limit") if one.budget is None else str(one.budget),
+        "budget": words("no limit") if one.budget is None else str(one.budget),
         "share": float(f"{one.share:.6g}"),
         "low": float(f"{found.low:.6g}"),
         "high": float(f"{found.high:.6g}"),
-        "text": words("right-of", right=one.right, total=one.total, share=f"{one.share:.1%}"),
+        "text": words(
+            "{right} of {total}, {share}",
+            right=one.right,
+            total=one.total,
+            share=f"{one.share:.1%}",
+        ),
     }
 
 
@@ -94,25 +107,25 @@ def _spec(
     limits: Sequence[int],
     without: float | None,
     rows: Sequence[Row],
-    words: Words,
+    words: Language,
 ) -> Spec:
     marks = [*limits, *([without] if without else [])]
     axis: Spec = {"values": marks, "grid": False, "labelOverlap": "greedy"}
     if without:
-        axis["labelExpr"] = f"datum.value > {limits[-1]} ? '{words('no-limit')}' : datum.label"
+        axis["labelExpr"] = f"datum.value > {limits[-1]} ? '{words('no limit')}' : datum.label"
     x: Spec = {
         "field": "at",
         "type": "quantitative",
-        "title": words("budget-tokens"),
+        "title": words("limit of generated tokens"),
         "scale": {"zero": False, "nice": False, "padding": 28},
         "axis": axis,
     }
-    y: Spec = {"field": "share", **share_axis(words("share-right"), rows)}
+    y: Spec = {"field": "share", **share_axis(words("right answers"), rows)}
     colour = series_colour(names, legend="shape")
     tooltip = [
         {"field": "series", "type": "nominal", "title": words("variant")},
-        {"field": "budget", "type": "nominal", "title": words("budget-tokens")},
-        {"field": "text", "type": "nominal", "title": words("share-right")},
+        {"field": "budget", "type": "nominal", "title": words("limit of generated tokens")},
+        {"field": "text", "type": "nominal", "title": words("right answers")},
     ]
     return {
         "height": 300,
@@ -145,12 +158,14 @@ def _spec(
     }
 
 
-def _lengths(table: AccuracyTable, words: Words) -> Figure | Missing:
+def _lengths(table: AccuracyTable, words: Language) -> Figure | Missing:
     """Draw the lengths of the answers of each variant at each limit."""
     grader = table.graders[0] if table.graders else ""
     cells = [one for one in table.cells if one.grader == grader and one.tokens]
     if not cells:
-        return Missing(LENGTHS, words(LENGTHS), words(f"{LENGTHS}.missing"))
+        return Missing(
+            LENGTHS, words("Lengths of the answers"), words("no answer has a count of its tokens")
+        )
     if len(cells) > _MOST_ROWS:  # only the largest limit shows how long answers become
         cells = [one for one in cells if one.budget == table.budgets[-1]][:_MOST_ROWS] or cells[:1]
     rows: list[Row] = [row for one in cells for row in _length(one, words)]
@@ -158,17 +173,20 @@ def _lengths(table: AccuracyTable, words: Words) -> Figure | Missing:
     sentences = [f"{row['series']}: {row['text']}" for row in rows]
     return Figure(
         name=LENGTHS,
-        title=words(LENGTHS),
-        caption=words(f"{LENGTHS}.caption"),
-        alt=words(f"{LENGTHS}.alt", lengths=words.sentence_end().join(sentences)),
+        title=words("Lengths of the answers"),
+        caption=words(
+            "Thin line: shortest to longest answer; thick line: 10th to 90th percentile; mark:"
+            " median. A red stroke is the limit: answers that reach it were cut."
+        ),
+        alt=words("Tokens of an answer: {lengths}.", lengths=words.clauses(sentences)),
         spec=_length_spec(names, words),
         rows=rows,
     )
 
 
-def _length(one: Accuracy, words: Words) -> Iterator[Row]:
+def _length(one: Accuracy, words: Language) -> Iterator[Row]:
     low, middle, high = (percentile(one.tokens, at) for at in (10, 50, 90))
-    budget = words("no-limit") if one.budget is None else str(one.budget)
+    budget = words("no limit") if one.budget is None else str(one.budget)
     yield {
         "series": f"{printable_line(one.variant)}, {budget}",
         "least": min(one.tokens),
@@ -178,23 +196,27 @@ def _length(one: Accuracy, words: Words) -> Iterator[Row]:
         "most": max(one.tokens),
         "limit": one.budget,
         "text": words(
-            f"{LENGTHS}.text", low=round(low), middle=round(middle), high=round(high), cut=one.cut
+            "10 % below {low}, median {middle}, 90 % below {high}; {cut} cut",
+            low=round(low),
+            middle=round(middle),
+            high=round(high),
+            cut=one.cut,
         ),
     }
 
 
-def _length_spec(names: Sequence[str], words: Words) -> Spec:
+def _length_spec(names: Sequence[str], words: Language) -> Spec:
     x: Spec = {
         "field": "tokens",
         "type": "quantitative",
-        "title": words("answer-tokens"),
+        "title": words("tokens of an answer"),
         "scale": {"zero": True},
         "axis": {"tickCount": 6, "grid": True},
     }
     y = row_axis("series", names, above=14)
     tooltip = [
         {"field": "series", "type": "nominal", "title": words("variant")},
-        {"field": "text", "type": "nominal", "title": words("answer-tokens")},
+        {"field": "text", "type": "nominal", "title": words("tokens of an answer")},
     ]
     mark: Spec = {"style": "line-0"}
     return {

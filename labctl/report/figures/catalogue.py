@@ -14,7 +14,7 @@ from labctl.report.figures.shares import bound_shares
 from labctl.report.figures.sweep import sweeps
 from labctl.report.figures.timeline import timelines
 from labctl.report.figures.tokens import token_times
-from labctl.report.figures.words import Language, Words
+from labctl.report.page.language import Code, Language
 from labctl.report.references import ReferenceRow
 
 #: Names that do not depend on the runs, in the order of a report.
@@ -22,13 +22,13 @@ NAMES = ("estimates", "token-times", "repeats", "ecdf", "history", "roofline", "
 
 
 def figures_of(
-    runs: Sequence[MeasuredRun], *, language: Language = "en", quoted: Sequence[ReferenceRow] = ()
+    runs: Sequence[MeasuredRun], *, language: Code = "en", quoted: Sequence[ReferenceRow] = ()
 ) -> Figures:
     """Return what can be drawn of the runs, and why the rest cannot.
 
     Raises ConfigError for telemetry that cannot be read.
     """
-    words = Words(language)
+    words = Language(language)
     found: list[Figure | Missing] = [
         estimates(runs, words, quoted),
         token_times(runs, words),
@@ -45,7 +45,14 @@ def figures_of(
     return Figures(drawn, tuple(one for one in found if isinstance(one, Missing)))
 
 
-def _marked(one: Figure, executions: set[Execution], words: Words) -> Figure:
+_MARKS = {
+    Execution.EMULATED: "EMULATED: does not show the speed of a board",
+    Execution.NATIVE_HOST: "NATIVE HOST: measured on this computer, not on a board",
+    Execution.UNKNOWN: "IMPORTED: measured elsewhere, the machine is not known",
+}
+
+
+def _marked(one: Figure, executions: set[Execution], words: Language) -> Figure:
     """Mark what is no board's: in the picture, and in a column of its rows.
 
     Where only some runs are, the names of their series say so, and a figure of a single trial has
@@ -56,7 +63,13 @@ def _marked(one: Figure, executions: set[Execution], words: Words) -> Figure:
         return one
     if len(kinds) > 1:
         names = ", ".join(sorted(kind.upper() for kind in kinds - {Execution.BOARD}))
-        return replace(one, warning=words("in-part", kinds=names))
+        return replace(
+            one,
+            warning=words(
+                "{kinds} in part: series that are marked so do not show the speed of a board",
+                kinds=names,
+            ),
+        )
     (kind,) = kinds
     rows = [{**row, "execution": str(kind)} for row in one.rows]
-    return replace(one, warning=words(str(kind)), rows=rows)
+    return replace(one, warning=words(_MARKS[kind]), rows=rows)

@@ -3,13 +3,20 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from labctl.figures.trials import token_time
 from labctl.records.trial import TrialRecord
 from labctl.report.figures.figure import Figure, Missing, Row, Spec
-from labctl.report.figures.marks import TimeScale, only, row_axis, series_colour, series_dash
+from labctl.report.figures.marks import (
+    TimeScale,
+    left_out,
+    only,
+    row_axis,
+    series_colour,
+    series_dash,
+)
 from labctl.report.figures.measured import MeasuredRun, Series, all_series, distinguishable
 from labctl.report.figures.moments import single_tokens
-from labctl.report.figures.words import Words
-from labctl.results.summary import token_time
+from labctl.report.page.language import Language
 from labctl.stats.describe import mean, median, percentile
 from labctl.units import duration
 
@@ -63,11 +70,15 @@ class _Group:
             }
 
 
-def repeats(runs: Sequence[MeasuredRun], words: Words) -> Figure | Missing:
+def repeats(runs: Sequence[MeasuredRun], words: Language) -> Figure | Missing:
     """Draw the spread of the tokens in each repeat, against the median of its variant."""
     timed = [one for one in all_series(runs) if any(map(single_tokens, one.trials))]
     if not timed:
-        return Missing(REPEATS, words(REPEATS), words("no-tokens"))
+        return Missing(
+            REPEATS,
+            words("Distribution in each repeat"),
+            words("no repeat has the times of single tokens"),
+        )
     shown = distinguishable(timed)
     by_repeat = sum(len(one.trials) for one in shown) <= _MOST_ROWS
     groups = [group for one in shown for group in _groups(one, by_repeat=by_repeat)]
@@ -75,18 +86,25 @@ def repeats(runs: Sequence[MeasuredRun], words: Words) -> Figure | Missing:
     rows: list[Row] = [row for one in groups for row in (one.box(scale), *one.ticks(scale))]
     low, high = _limits(groups)
     outside = sum(not low <= g.percent(time) <= high for g in groups for time in g.times)
-    caption = words(f"{REPEATS}.{'caption' if by_repeat else 'many'}")
+    caption = words(
+        "One row for each repeat: a tick for each token, the box from the 25th to the 75th"
+        " percentile, the line from the 5th to the 95th; the bar in the box is the median, ◆ the"
+        " mean."
+        if by_repeat
+        else "One row for each variant: a tick for the mean of each repeat, the box from the 25th"
+        " to the 75th percentile, the line from the 5th to the 95th; the bar in the box is the"
+        " median, ◆ the mean."
+    )
     if outside:
-        caption += words(f"{REPEATS}.outside", count=outside)
-    if len(shown) < len(timed):
-        caption += words("shown", shown=len(shown), count=len(timed))
+        caption += words(" Values outside of the axis: {count}.", count=outside)
+    caption += left_out(shown, timed, words)
     names = [one.label for one in shown]
     labels = [group.label for group in groups]
     return Figure(
         name=REPEATS,
-        title=words(REPEATS),
+        title=words("Distribution in each repeat"),
         caption=caption,
-        alt=words(f"{REPEATS}.alt", rows=len(groups)),
+        alt=words("Box plots of the time per token: {rows} rows.", rows=len(groups)),
         spec=_boxes(names, labels, (low, high), scale, words),
         rows=rows,
     )
@@ -132,11 +150,11 @@ def _boxes(
     labels: Sequence[str],
     limits: tuple[float, float],
     scale: TimeScale,
-    words: Words,
+    words: Language,
 ) -> Spec:
     x: Spec = {
         "type": "quantitative",
-        "title": words("against-median"),
+        "title": words("difference from the variant's median (%)"),
         "scale": {"domain": list(limits), "nice": False},
         "axis": {"grid": True, "tickCount": 6, "format": "+~r"},
     }
@@ -147,7 +165,7 @@ def _boxes(
         {
             "field": "median_time",
             "type": "quantitative",
-            "title": words("median-in", unit=scale.unit),
+            "title": words("median ({unit})", unit=scale.unit),
         },
         {"field": "mean", "type": "quantitative", "title": f"{words('mean')} %"},
         {"field": "p5", "type": "quantitative", "title": "5 %"},
@@ -194,11 +212,15 @@ def _boxes(
     }
 
 
-def ecdf(runs: Sequence[MeasuredRun], words: Words) -> Figure | Missing:
+def ecdf(runs: Sequence[MeasuredRun], words: Language) -> Figure | Missing:
     """Draw the share of tokens that took no longer than a time."""
     timed = [one for one in all_series(runs) if any(map(single_tokens, one.trials))]
     if not timed:
-        return Missing(ECDF, words(ECDF), words("no-tokens"))
+        return Missing(
+            ECDF,
+            words("Cumulative distribution of token times"),
+            words("no repeat has the times of single tokens"),
+        )
     shown = distinguishable(timed)
     times = {
         one.label: sorted(gap.ns for trial in one.trials for gap in single_tokens(trial))
@@ -212,23 +234,29 @@ def ecdf(runs: Sequence[MeasuredRun], words: Words) -> Figure | Missing:
             share = float(f"{(rank + 1) / len(found):.5g}")
             rows.append({"series": label, "time": scale.of_ns(found[rank]), "share": share})
     sentences = [
-        words("median-of", label=label, value=duration(median(found)))
+        words("{label}: median {value}", label=label, value=duration(median(found)))
         for label, found in times.items()
     ]
-    caption = words(f"{ECDF}.caption")
-    if len(shown) < len(timed):
-        caption += words("shown", shown=len(shown), count=len(timed))
+    caption = words(
+        "For a time on the horizontal axis, the line shows the share of all tokens that took"
+        " no longer (empirical cumulative distribution). Steep: steady; a long tail to the"
+        " right: some tokens were slow."
+    )
+    caption += left_out(shown, timed, words)
     return Figure(
         name=ECDF,
-        title=words(ECDF),
+        title=words("Cumulative distribution of token times"),
         caption=caption,
-        alt=words(f"{ECDF}.alt", series=words.sentence_end().join(sentences)),
+        alt=words(
+            "Empirical distribution of the time per token. {series}.",
+            series=words.clauses(sentences),
+        ),
         spec=_steps(list(times), scale, words),
         rows=rows,
     )
 
 
-def _steps(names: Sequence[str], scale: TimeScale, words: Words) -> Spec:
+def _steps(names: Sequence[str], scale: TimeScale, words: Language) -> Spec:
     return {
         "height": 240,
         "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 2},
@@ -243,7 +271,7 @@ def _steps(names: Sequence[str], scale: TimeScale, words: Words) -> Spec:
             "y": {
                 "field": "share",
                 "type": "quantitative",
-                "title": words("share-of-tokens"),
+                "title": words("share of tokens"),
                 "scale": {"domain": [0, 1]},
                 "axis": {"format": ".0%", "tickCount": 5},
             },

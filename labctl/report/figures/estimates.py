@@ -4,10 +4,17 @@ from collections.abc import Iterator, Sequence
 
 from labctl.config.recipe import Precision
 from labctl.report.figures.figure import Figure, Missing, Row, Spec
-from labctl.report.figures.marks import TimeScale, only, row_axis, series_colour, series_shape
+from labctl.report.figures.marks import (
+    TimeScale,
+    left_out,
+    only,
+    row_axis,
+    series_colour,
+    series_shape,
+)
 from labctl.report.figures.measured import MeasuredRun, Series, all_series, distinguishable
 from labctl.report.figures.theme import MOST_SERIES
-from labctl.report.figures.words import Words
+from labctl.report.page.language import Language
 from labctl.report.references import ReferenceRow
 from labctl.results.summary import LEVEL, Estimate, estimate_of, wanted_precision
 from labctl.stats.intervals import Interval
@@ -21,13 +28,13 @@ _MOST_ROWS = 30
 
 
 def estimates(
-    runs: Sequence[MeasuredRun], words: Words, quoted: Sequence[ReferenceRow] = ()
+    runs: Sequence[MeasuredRun], words: Language, quoted: Sequence[ReferenceRow] = ()
 ) -> Figure | Missing:
     """Draw the estimate of each variant, its interval, its repeats, and published figures."""
     quoted = [one for one in quoted if one.token_ns is not None]
     timed = [one for one in all_series(runs) if one.token_times]
     if not timed:
-        return Missing(NAME, words(NAME), words("no-token-time"))
+        return Missing(NAME, words("Time per token"), words("no repeat has a time per token"))
     shown = distinguishable(timed, _MOST_ROWS)
     all_ns: list[float] = [time for one in shown for time in one.token_times]
     found = {one.label: _estimated(one) for one in shown}
@@ -45,19 +52,30 @@ def estimates(
     until = _precision(shown[0])
     several = any(row["kind"] == "repeat" for row in rows)
     level = f"{confidence(until.level if until else LEVEL)}%"
-    caption = words(f"{NAME}.{'caption' if several else 'single'}", level=level)
+    caption = words(
+        "Filled mark: the estimate, the geometric mean of the repeats' means, with its {level}"
+        " interval. Circles: the repeats."
+        if several
+        else "The mean of the only repeat of each variant: one repeat has no interval.",
+        level=level,
+    )
     if any(len(one.runs) > 1 for one in shown):
-        caption += words(f"{NAME}.runs", level=level)
+        caption += words(
+            " Of several runs it is the geometric mean of theirs, and the {level} interval is"
+            " over the runs.",
+            level=level,
+        )
     if quoted:
         sources = dict.fromkeys(f"{one.name}: {one.source}" for one in quoted)
-        caption += words(f"{NAME}.quoted", sources="; ".join(sources))
-    if len(shown) < len(timed):
-        caption += words("shown", shown=len(shown), count=len(timed))
+        caption += words(
+            " ◇ quoted from publications, not measured here: {sources}.", sources="; ".join(sources)
+        )
+    caption += left_out(shown, timed, words)
     return Figure(
         name=NAME,
-        title=words(NAME),
+        title=words("Time per token"),
         caption=caption,
-        alt=words(f"{NAME}.alt", series=words.sentence_end().join(sentences)),
+        alt=words("Time per token of each variant. {series}.", series=words.clauses(sentences)),
         spec=_spec(shown, [one.name for one in quoted], scale, words),
         rows=rows,
     )
@@ -78,7 +96,7 @@ def _known(one: Estimate) -> Interval | None:
     return None if one.interval is None or one.interval.is_vague else one.interval
 
 
-def _estimate(label: str, one: Estimate, scale: TimeScale, words: Words) -> tuple[Row, str]:
+def _estimate(label: str, one: Estimate, scale: TimeScale, words: Language) -> tuple[Row, str]:
     """Return the row of an estimate, and its sentence."""
     value, found = one.value, _known(one)
     row: dict[str, float | str] = {
@@ -88,11 +106,11 @@ def _estimate(label: str, one: Estimate, scale: TimeScale, words: Words) -> tupl
         "text": duration(value),
     }
     if found is None:
-        return row, words("value-of", label=label, value=duration(value))
+        return row, words("{label}: {value}", label=label, value=duration(value))
     row["low"], row["high"] = scale.of_ns(found.low), scale.of_ns(found.high)
     row["text"] = f"{duration(value)} {plus_minus(value, found.low, found.high)}"
     return row, words(
-        "interval-of",
+        "{label}: {value}, {level} interval {low} to {high}",
         label=label,
         value=duration(value),
         level=f"{confidence(found.level)}%",
@@ -113,18 +131,20 @@ def _repeats(one: Series, scale: TimeScale) -> Iterator[Row]:
             }
 
 
-def _quoted(one: ReferenceRow, scale: TimeScale, words: Words) -> Row:
+def _quoted(one: ReferenceRow, scale: TimeScale, words: Language) -> Row:
     assert one.token_ns is not None
     return {
         "kind": "quoted",
         "series": one.name,
         "time": scale.of_ns(one.token_ns),
-        "text": words("quoted-value", value=duration(one.token_ns)),
+        "text": words("{value} quoted", value=duration(one.token_ns)),
         "source": one.source,
     }
 
 
-def _spec(shown: Sequence[Series], quoted: Sequence[str], scale: TimeScale, words: Words) -> Spec:
+def _spec(
+    shown: Sequence[Series], quoted: Sequence[str], scale: TimeScale, words: Language
+) -> Spec:
     names = [one.label for one in shown]
     x: Spec = {
         "field": "time",
@@ -143,7 +163,7 @@ def _spec(shown: Sequence[Series], quoted: Sequence[str], scale: TimeScale, word
         {"field": "series", "type": "nominal", "title": words("variant")},
         {"field": "repeat", "type": "quantitative", "title": words("repeat")},
         {"field": "time", "type": "quantitative", "title": scale.title(words)},
-        {"field": "text", "type": "nominal", "title": words("estimate")},
+        {"field": "text", "type": "nominal", "title": words("geometric mean")},
         {"field": "source", "type": "nominal", "title": words("quoted")},
     ]
     mark: Spec = {"style": "line-0"}

@@ -2,29 +2,41 @@
 
 from collections.abc import Iterator, Sequence
 
+from labctl.figures.trials import token_time
 from labctl.report.figures.figure import Figure, Missing, Row, Spec
 from labctl.report.figures.marks import TimeScale, interval_lines
 from labctl.report.figures.measured import MeasuredRun, Series, all_series, distinguishable
-from labctl.report.figures.words import Words
-from labctl.results.summary import estimate_of, token_time, wanted_precision
+from labctl.report.page.language import Language
+from labctl.results.summary import estimate_of, wanted_precision
 from labctl.units import counted, duration
 
 NAME = "history"
 _LEAST_RUNS = 3
 
 
-def history(runs: Sequence[MeasuredRun], words: Words) -> Figure | Missing:
+def history(runs: Sequence[MeasuredRun], words: Language) -> Figure | Missing:
     """Draw the estimate of each run over the time when it began."""
     series = distinguishable([one for one in all_series(runs, by_run=False) if len(one.runs) > 1])
     if len(runs) < _LEAST_RUNS or not any(one.token_times for one in series):
-        return Missing(NAME, words(NAME), words(f"{NAME}.missing", least=_LEAST_RUNS))
+        return Missing(
+            NAME,
+            words("From run to run"),
+            words("a history needs {least} runs with a variant in common", least=_LEAST_RUNS),
+        )
     scale = TimeScale.of([time for one in series for time in one.token_times])
     rows: list[Row] = [row for one in series for row in _points(one, scale)]
     return Figure(
         name=NAME,
-        title=words(NAME),
-        caption=words(f"{NAME}.caption"),
-        alt=words(f"{NAME}.alt", runs=len(runs), series=len(series)),
+        title=words("From run to run"),
+        caption=words(
+            "A mark is the estimate of one run, its line the interval of the repeats in that run"
+            " alone: days differ by more than that."
+        ),
+        alt=words(
+            "Time per token of {series} variants in {runs} runs.",
+            runs=len(runs),
+            series=len(series),
+        ),
         spec=_spec([one.label for one in series], scale, words),
         rows=rows,
     )
@@ -49,11 +61,11 @@ def _points(one: Series, scale: TimeScale) -> Iterator[Row]:
         yield row
 
 
-def _spec(names: Sequence[str], scale: TimeScale, words: Words) -> Spec:
+def _spec(names: Sequence[str], scale: TimeScale, words: Language) -> Spec:
     x: Spec = {
         "field": "began",
         "type": "temporal",
-        "title": words("began"),
+        "title": words("begin of the run (UTC)"),
         "scale": {"type": "utc", "padding": 16},
         "axis": {"tickCount": 4, "format": "%m-%d %H:%M", "labelAngle": 0},
     }
@@ -67,6 +79,6 @@ def _spec(names: Sequence[str], scale: TimeScale, words: Words) -> Spec:
     tooltip = [
         {"field": "series", "type": "nominal", "title": words("variant")},
         {"field": "run", "type": "nominal", "title": words("run")},
-        {"field": "text", "type": "nominal", "title": words("estimate")},
+        {"field": "text", "type": "nominal", "title": words("geometric mean")},
     ]
     return {"height": 260, "layer": interval_lines(x, y, names, tooltip)}

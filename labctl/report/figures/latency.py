@@ -8,7 +8,7 @@ from labctl.report.figures.accuracy import share_axis
 from labctl.report.figures.figure import Figure, Missing, Row, Spec
 from labctl.report.figures.marks import TimeScale, only, series_colour, series_shape, text_at
 from labctl.report.figures.theme import MOST_SERIES
-from labctl.report.figures.words import Words
+from labctl.report.page.language import Language
 from labctl.units import duration
 
 NAME = "accuracy-over"
@@ -17,18 +17,39 @@ AXES: tuple[Axis, ...] = ("budget", "deadline")
 _MOST_LABELS = 4
 #: Number of points of a deadline's curve that have a mark, to distinguish the series.
 _EVERY = 40
+_TITLES: dict[Axis, str] = {
+    "budget": "Accuracy over the time of the limit",
+    "deadline": "Right and complete answers within a deadline",
+}
+_CAPTIONS: dict[Axis, str] = {
+    "budget": (
+        "Time: limit of tokens x mean time per token of the model on this board, as in the"
+        " original experiment. Bands: 95 % over the questions. A grey line is a crossing, the"
+        " red band its 95 % interval. Dashed: extrapolated beyond what was measured."
+    ),
+    "deadline": (
+        "An answer counts if it is right and complete by then: prefill of its own prompt and"
+        " its own tokens at the board's measured times. Bands: 95 % over the questions. A grey"
+        " line is a crossing, the red band its 95 % interval. Dashed: extrapolated beyond what"
+        " was measured."
+    ),
+}
 
 
-def latency_figures(found: LatencyMatch, words: Words) -> list[Figure | Missing]:
+def latency_figures(found: LatencyMatch, words: Language) -> list[Figure | Missing]:
     """Draw the accuracy over the budget's time and over the deadline."""
     return [_over(found, axis, words) for axis in AXES]
 
 
-def _over(found: LatencyMatch, axis: Axis, words: Words) -> Figure | Missing:
-    name, title = f"{NAME}-{axis}", words(f"{NAME}-{axis}")
+def _over(found: LatencyMatch, axis: Axis, words: Language) -> Figure | Missing:
+    name, title = f"{NAME}-{axis}", words(_TITLES[axis])
     every = [one for one in found.curves if one.axis == axis and len(one.points) > 1]
     if not every:
-        return Missing(name, title, words(f"{NAME}.missing"))
+        return Missing(
+            name,
+            title,
+            words("it needs two limits or more with accuracies, and a measured time per token"),
+        )
     curves = every[:MOST_SERIES]
     names = [printable_line(one.name) for one in curves]
     times = [point.seconds * 1e9 for one in curves for point in one.points if point.seconds > 0]
@@ -42,16 +63,22 @@ def _over(found: LatencyMatch, axis: Axis, words: Words) -> Figure | Missing:
         *(row for one in curves for row in _points(one, scale)),
         *(row for slot, one in enumerate(crossings) for row in _crossing(one, slot, scale, words)),
     ]
-    caption = words(f"{NAME}-{axis}.caption")
+    caption = words(_CAPTIONS[axis])
     if len(curves) < len(every):
-        caption += words("accuracy.shown", shown=len(curves), count=len(every))
+        caption += words(
+            " Shown: {shown} of {count} variants; the table has all.",
+            shown=len(curves),
+            count=len(every),
+        )
     sentences = [one.sentence for one in found.crossings if one.axis == axis]
-    warning = words("latency-emulated") if found.emulated else ""
+    warning = words("EMULATED: times do not show the speed of a board") if found.emulated else ""
     return Figure(
         name=name,
         title=title,
         caption=caption,
-        alt=words(f"{NAME}.alt", curves=", ".join(names), crossings=" ".join(sentences)),
+        alt=words(
+            "Curves: {curves}. {crossings}", curves=", ".join(names), crossings=" ".join(sentences)
+        ),
         spec=_spec(names, scale, rows, words),
         rows=rows,
         warning=warning,
@@ -78,7 +105,7 @@ def _points(curve: Curve, scale: TimeScale) -> Iterator[Row]:
         last = None if point.extrapolated else row
 
 
-def _crossing(one: Crossing, slot: int, scale: TimeScale, words: Words) -> Iterator[Row]:
+def _crossing(one: Crossing, slot: int, scale: TimeScale, words: Language) -> Iterator[Row]:
     assert one.seconds is not None
     low = one.start if one.low is None else one.low
     high = one.end if one.high is None else one.high
@@ -90,7 +117,9 @@ def _crossing(one: Crossing, slot: int, scale: TimeScale, words: Words) -> Itera
         "to": scale.of_ns(high * 1e9),
         "slot": 12 + 16 * slot,
         "text": words(
-            "crossing-open" if is_open else "crossing-at",
+            "{name} may overtake at about {at} (not shown)"
+            if is_open
+            else "{name} overtakes at {at} ({low} to {high})",
             name=printable_line(one.slower),
             at=duration(one.seconds * 1e9),
             low=duration(low * 1e9),
@@ -99,21 +128,25 @@ def _crossing(one: Crossing, slot: int, scale: TimeScale, words: Words) -> Itera
     }
 
 
-def _spec(names: Sequence[str], scale: TimeScale, rows: Sequence[Row], words: Words) -> Spec:
+def _spec(names: Sequence[str], scale: TimeScale, rows: Sequence[Row], words: Language) -> Spec:
     x: Spec = {
         "field": "time",
         "type": "quantitative",
-        "title": words("time-in", unit=scale.unit),
+        "title": words("time of an answer ({unit})", unit=scale.unit),
         "scale": {"zero": True, "nice": True},
         "axis": {"tickCount": 6},
     }
-    y: Spec = {"field": "share", **share_axis(words("share-right"), rows)}
+    y: Spec = {"field": "share", **share_axis(words("right answers"), rows)}
     colour = series_colour(names, legend="shape")
     tooltip = [
         {"field": "series", "type": "nominal", "title": words("variant")},
-        {"field": "time", "type": "quantitative", "title": words("time-in", unit=scale.unit)},
-        {"field": "tokens", "type": "quantitative", "title": words("budget-tokens")},
-        {"field": "text", "type": "nominal", "title": words("share-right")},
+        {
+            "field": "time",
+            "type": "quantitative",
+            "title": words("time of an answer ({unit})", unit=scale.unit),
+        },
+        {"field": "tokens", "type": "quantitative", "title": words("limit of generated tokens")},
+        {"field": "text", "type": "nominal", "title": words("right answers")},
     ]
     at = {"x": x, "y": y, "color": colour}
     return {

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from labctl.report.figures.figure import Spec
 from labctl.report.figures.theme import DASHES, SHAPES
-from labctl.report.figures.words import Words
+from labctl.report.page.language import Language
 
 _UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 #: From this ratio of the largest to the smallest value on, a linear axis hides the small ones.
@@ -39,9 +39,12 @@ class TimeScale:
         """Return a time in the unit, to six digits: less bytes, and more than an eye can see."""
         return float(f"{time_ns / self.ns:.6g}")
 
-    def title(self, words: Words) -> str:
+    def title(self, words: Language) -> str:
         """Return the title of the axis."""
-        return words("token-time-log" if self.is_log else "token-time", unit=self.unit)
+        return words(
+            "time per token ({unit}), log scale" if self.is_log else "time per token ({unit})",
+            unit=self.unit,
+        )
 
     def scale(self, *, room: float = 0.0) -> Spec:
         """Return the scale: from 0 where it is linear.
@@ -54,6 +57,17 @@ class TimeScale:
         return {"zero": True, "nice": not room} | (
             {"domain": [0, self.top * (1 + room)]} if room else {}
         )
+
+
+def left_out(shown: Sequence[object], found: Sequence[object], words: Language) -> str:
+    """Return how many of the series found are shown, for a caption; "" if all are."""
+    if len(shown) == len(found):
+        return ""
+    return words(
+        " Shown: {shown} of {count} series, from the fastest to the slowest.",
+        shown=len(shown),
+        count=len(found),
+    )
 
 
 #: Symbols of a legend.

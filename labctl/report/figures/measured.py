@@ -5,13 +5,14 @@ from dataclasses import dataclass
 
 from labctl.board.probe_files import last_probes
 from labctl.errors import printable_line
+from labctl.figures.trials import token_time
 from labctl.records.board import Execution
 from labctl.records.probe import BoardProbe
 from labctl.records.run import RunRecord
 from labctl.records.telemetry import TelemetrySample
 from labctl.records.trial import TrialRecord
 from labctl.report.figures.theme import MOST_SERIES
-from labctl.results.summary import good_trials, token_time
+from labctl.results.summary import good_trials
 from labctl.results.telemetry import read_telemetry
 from labctl.runs.record.directory import RunDirectory
 from labctl.stats.describe import geometric_mean

@@ -14,7 +14,7 @@ from labctl.records.trial import ModelIdentity
 from labctl.report.figures.figure import Figure, Missing, Row, Spec
 from labctl.report.figures.marks import only, series_colour, series_shape
 from labctl.report.figures.measured import MeasuredRun, Series, all_series, distinguishable
-from labctl.report.figures.words import Words
+from labctl.report.page.language import Language
 from labctl.stats.describe import geometric_mean
 from labctl.units import digits, size
 
@@ -37,38 +37,43 @@ class _Point:
     arithmetic: float | None
 
 
-def roofline(runs: Sequence[MeasuredRun], words: Words) -> Figure | Missing:
+def roofline(runs: Sequence[MeasuredRun], words: Language) -> Figure | Missing:
     """Draw the ceilings that the board's probe measured, and what each variant reached."""
 
     def missing(reason: str) -> Missing:
-        return Missing(NAME, words(NAME), words(f"{NAME}.{reason}"))
+        return Missing(NAME, words("Roofline of the board"), words(reason))
 
     if any(run.run.facts.execution is Execution.EMULATED for run in runs):
-        return missing("emulated")
+        return missing("EMULATED: an emulator's speed says nothing about a board's ceilings")
     if len({run.run.board for run in runs}) > 1:
-        return missing("boards")
+        return missing("the runs are of several boards, and each has its own ceilings")
     probe = next((probe for run in runs for probe in run.probes), None)
     if probe is None:
-        return missing("no-probe")
+        return missing("this board has no probe: `labctl boards probe` measures its ceilings")
     timed = [one for one in all_series(runs) if one.token_times]
     points = [point for one in distinguishable(timed) if (point := _point(one, probe))]
     if not points:
-        return missing("no-weights")
+        return missing("no variant has both a time per token and known bits per weight")
     roofs = list(_roofs(probe, words))
     if not roofs:
-        return missing("no-rates")
+        return missing("the probe of this board has no rate of memory or storage")
     rows: list[Row] = [row for roof in roofs for row in roof]
     for number, point in enumerate(points):
         rows += _point_rows(point, words, first=number == 0, named=len(points) <= _MOST_NAMES)
     sentences = [
-        words("value-of", label=point.label, value=f"{digits(point.reached)} Gop/s")
+        words("{label}: {value}", label=point.label, value=f"{digits(point.reached)} Gop/s")
         for point in points
     ]
     return Figure(
         name=NAME,
-        title=words(f"{NAME}.of", board=probe.board),
-        caption=words(f"{NAME}.caption", taken=f"{probe.taken:%Y-%m-%d}"),
-        alt=words(f"{NAME}.alt", series=words.sentence_end().join(sentences)),
+        title=words("Roofline of {board}", board=probe.board),
+        caption=words(
+            "Lines: what memory and storage deliver, by the probe of {taken}. A variant on a line"
+            " is held by it. The bar above a mark is what the arithmetic alone allows with these"
+            " weights. Both axes are logarithmic; a weight counts as two operations.",
+            taken=f"{probe.taken:%Y-%m-%d}",
+        ),
+        alt=words("Roofline chart, logarithmic. {series}.", series=words.clauses(sentences)),
         spec=_spec(points, rows, words),
         rows=rows,
     )
@@ -105,14 +110,14 @@ def _weights(model: ModelIdentity) -> tuple[int, float] | None:
     return model.bytes_per_token, 16 / model.bits_per_weight
 
 
-def _roofs(probe: BoardProbe, words: Words) -> Iterator[list[Row]]:
+def _roofs(probe: BoardProbe, words: Language) -> Iterator[list[Row]]:
     """Yield a line for each place that weights come from."""
-    for key, rate, named_at in (
-        ("dram", probe.memory_bytes_per_second(), _HIGH),
-        ("storage", probe.storage_bytes_per_second(), _LOW),
+    for key, text, rate, named_at in (
+        ("dram", "DRAM {rate}", probe.memory_bytes_per_second(), _HIGH),
+        ("storage", "storage {rate}, by page faults", probe.storage_bytes_per_second(), _LOW),
     ):
         if rate:
-            label = words(f"{NAME}.{key}", rate=f"{size(rate)}/s")
+            label = words(text, rate=f"{size(rate)}/s")
             ends = [(x, label if x == named_at else "") for x in (_LOW, _HIGH)]
             yield [
                 {
@@ -120,13 +125,13 @@ def _roofs(probe: BoardProbe, words: Words) -> Iterator[list[Row]]:
                     "name": key,
                     "intensity": x,
                     "rate": _rounded(rate * x / _GIGA),
-                    "text": text,
+                    "text": shown,
                 }
-                for x, text in ends
+                for x, shown in ends
             ]
 
 
-def _point_rows(point: _Point, words: Words, *, first: bool, named: bool) -> Iterator[Row]:
+def _point_rows(point: _Point, words: Language, *, first: bool, named: bool) -> Iterator[Row]:
     x, reached = _rounded(point.intensity), _rounded(point.reached)
     common: dict[str, str | float] = {"series": point.label, "intensity": x}
     if point.arithmetic is not None:
@@ -135,7 +140,7 @@ def _point_rows(point: _Point, words: Words, *, first: bool, named: bool) -> Ite
             **common,
             "rate": _rounded(point.arithmetic),
             "reached": reached,
-            "text": words(f"{NAME}.arithmetic") if first else "",
+            "text": words("arithmetic") if first else "",
         }
     yield {"kind": "point", **common, "rate": reached, "text": point.label if named else ""}
 
@@ -144,29 +149,33 @@ def _rounded(value: float) -> float:
     return float(f"{value:.5g}")
 
 
-def _spec(points: Sequence[_Point], rows: Sequence[Row], words: Words) -> Spec:
+def _spec(points: Sequence[_Point], rows: Sequence[Row], words: Language) -> Spec:
     names = [point.label for point in points]
     rates = [float(row["rate"] or 0) for row in rows if "rate" in row]
     low, high = min(rates) / 3, max(rates) * 2
     x: Spec = {
         "field": "intensity",
         "type": "quantitative",
-        "title": words(f"{NAME}.intensity"),
+        "title": words("operations for each byte of weights"),
         "scale": {"type": "log", "domain": [_LOW, _HIGH], "nice": False},
         "axis": {"grid": True, "values": _TICKS, "format": "~g"},
     }
     y: Spec = {
         "field": "rate",
         "type": "quantitative",
-        "title": words(f"{NAME}.rate"),
+        "title": words("operations a second (Gop/s)"),
         "scale": {"type": "log", "domain": [low, high], "nice": False},
         "axis": {"values": [10.0**n for n in range(-6, 7)], "format": "~g"},
     }
     colour, shape = series_colour(names, legend="shape"), series_shape(names)
     tooltip = [
         {"field": "series", "type": "nominal", "title": words("variant")},
-        {"field": "rate", "type": "quantitative", "title": words(f"{NAME}.rate")},
-        {"field": "intensity", "type": "quantitative", "title": words(f"{NAME}.intensity")},
+        {"field": "rate", "type": "quantitative", "title": words("operations a second (Gop/s)")},
+        {
+            "field": "intensity",
+            "type": "quantitative",
+            "title": words("operations for each byte of weights"),
+        },
     ]
     text = {"field": "text", "type": "nominal"}
 

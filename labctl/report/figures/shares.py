@@ -5,13 +5,13 @@ from collections.abc import Iterator, Sequence
 from labctl.records.board import Execution
 from labctl.records.trial import TrialRecord
 from labctl.report.figures.figure import Figure, Missing, Row, Spec
-from labctl.report.figures.marks import only, row_axis
+from labctl.report.figures.marks import left_out, only, row_axis
 from labctl.report.figures.measured import MeasuredRun, Series, all_series, distinguishable
-from labctl.report.figures.words import Words
+from labctl.report.page.language import Language
 from labctl.stats.describe import median
 
 NAME = "bounds"
-_KINDS = ("storage", "dram", "compute")
+_KINDS = {"storage": "storage", "dram": "DRAM", "compute": "arithmetic"}
 #: Pixels of a bar, and of the name above a group of them.
 _BAR, _NAME = 20, 26
 _MOST_ROWS = 16
@@ -19,25 +19,32 @@ _MOST_ROWS = 16
 _INSIDE = 0.5
 
 
-def bound_shares(runs: Sequence[MeasuredRun], words: Words) -> Figure | Missing:
+def bound_shares(runs: Sequence[MeasuredRun], words: Language) -> Figure | Missing:
     """Draw the share of each bound in the time of a token."""
     found = [one for one in all_series(runs) if any(map(_has_shares, one.trials))]
     if not found:
         emulated = any(run.run.facts.execution is not Execution.BOARD for run in runs)
-        reason = "emulated" if emulated else "no-rates"
-        return Missing(NAME, words(NAME), words(f"{NAME}.{reason}"))
+        reason = (
+            "not measured on a board: its bounds do not apply"
+            if emulated
+            else "no rate of this board was known at the time of the run: `labctl boards probe`"
+            " measures them"
+        )
+        return Missing(NAME, words("Shares of the bounds"), words(reason))
     shown = distinguishable(found, _MOST_ROWS)
     rows: list[Row] = [row for one in shown for row in _bars(one, words)]
     kinds = [kind for kind in _KINDS if any(row["bound"] == kind for row in rows)]
-    caption = words(f"{NAME}.caption")
-    if len(shown) < len(found):
-        caption += words("shown", shown=len(shown), count=len(found))
+    caption = words(
+        "The part of a token's time that each resource alone would need at its measured rate."
+        " Near 100 %: that resource holds the variant. None near: something else does."
+    )
+    caption += left_out(shown, found, words)
     sentences = [f"{row['series']}: {row['text']}" for row in rows]
     return Figure(
         name=NAME,
-        title=words(NAME),
+        title=words("Shares of the bounds"),
         caption=caption,
-        alt=words(f"{NAME}.alt", series=words.sentence_end().join(sentences)),
+        alt=words("Bars of the share of each bound. {series}.", series=words.clauses(sentences)),
         spec=_spec([one.label for one in shown], kinds, rows, words),
         rows=rows,
     )
@@ -48,13 +55,13 @@ def _has_shares(trial: TrialRecord) -> bool:
     return trial.bound is not None and bool(trial.bound.shares)
 
 
-def _bars(one: Series, words: Words) -> Iterator[Row]:
+def _bars(one: Series, words: Language) -> Iterator[Row]:
     bounds = [trial.bound for trial in one.trials if trial.bound]
-    for kind in _KINDS:
+    for kind, name in _KINDS.items():
         shares = [bound.shares[kind] for bound in bounds if kind in bound.shares]
         if shares:
             share = median(shares)
-            text = f"{words(f'{NAME}.{kind}')} {share:.0%}"
+            text = f"{words(name)} {share:.0%}"
             yield {
                 "kind": "bar",
                 "series": one.label,
@@ -64,12 +71,12 @@ def _bars(one: Series, words: Words) -> Iterator[Row]:
             }
 
 
-def _spec(names: Sequence[str], kinds: Sequence[str], rows: Sequence[Row], words: Words) -> Spec:
+def _spec(names: Sequence[str], kinds: Sequence[str], rows: Sequence[Row], words: Language) -> Spec:
     top = max(1.0, *(float(row["share"] or 0) for row in rows))
     x: Spec = {
         "field": "share",
         "type": "quantitative",
-        "title": words(f"{NAME}.share"),
+        "title": words("share of the time per token"),
         "scale": {"domain": [0, top * 1.04], "nice": False},
         "axis": {"format": ".0%", "values": [0, 0.25, 0.5, 0.75, 1], "grid": True},
     }
@@ -90,7 +97,7 @@ def _spec(names: Sequence[str], kinds: Sequence[str], rows: Sequence[Row], words
     }
     tooltip = [
         {"field": "series", "type": "nominal", "title": words("variant")},
-        {"field": "text", "type": "nominal", "title": words(f"{NAME}.share")},
+        {"field": "text", "type": "nominal", "title": words("share of the time per token")},
     ]
     encoding: Spec = {"x": x, "y": y, "yOffset": lane}
 

@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from itertools import islice
 
 from labctl.errors import printable_line
+from labctl.figures.trials import token_time
 from labctl.records.trial import TrialRecord, TrialState
 from labctl.report.figures.figure import Figure, Missing, Row, Spec
 from labctl.report.figures.marks import TimeScale, only
 from labctl.report.figures.measured import MeasuredRun
 from labctl.report.figures.sweep_lines import sweep_line
 from labctl.report.figures.theme import DARK_FROM, MOST_SERIES, RAMP_STEPS
-from labctl.report.figures.words import Words
-from labctl.results.summary import estimate_of, token_time
+from labctl.report.page.language import Language
+from labctl.results.summary import estimate_of
 from labctl.units import duration
 
 NAME = "sweep"
@@ -40,7 +41,7 @@ class _Cell:
         return found.value if found else None
 
 
-def sweeps(runs: Sequence[MeasuredRun], words: Words) -> list[Figure | Missing]:
+def sweeps(runs: Sequence[MeasuredRun], words: Language) -> list[Figure | Missing]:
     """Draw what each run varies: two numbers as heat maps, one number as lines."""
     found: list[Figure | Missing] = []
     for run in runs:
@@ -59,7 +60,9 @@ def sweeps(runs: Sequence[MeasuredRun], words: Words) -> list[Figure | Missing]:
                 several = len(runs) > 1
                 where = f"{label} · {run.short_id}" if several else label
                 found.append(_map(len(found) + 1, where, cells, (x, y), words))
-    return found or [Missing(NAME, words(NAME), words(f"{NAME}.missing"))]
+    return found or [
+        Missing(NAME, words("Sweep of parameters"), words("no run varies a numeric parameter"))
+    ]
 
 
 def _axes(run: MeasuredRun) -> list[str]:
@@ -109,7 +112,7 @@ def _cells(trials: Sequence[TrialRecord], x: str, y: str) -> Iterator[_Cell]:
 
 
 def _map(
-    number: int, label: str, cells: Sequence[_Cell], axes: tuple[str, str], words: Words
+    number: int, label: str, cells: Sequence[_Cell], axes: tuple[str, str], words: Language
 ) -> Figure:
     times = [time for cell in cells if (time := cell.time)]
     scale = TimeScale.of(times)
@@ -120,7 +123,7 @@ def _map(
         place = printable_line(f"{axes[0]} {cell.x}, {axes[1]} {cell.y}")
         row: dict[str, float | str] = {"x": cell.x, "y": cell.y, "place": place}
         if cell.time is None:
-            state = words("sweep.failed" if _failed(cell) else "sweep.skipped")
+            state = words("failed" if _failed(cell) else "not run")
             rows.append({**row, "kind": "none", "text": state})
             continue
         step = bisect_right(limits, cell.time)
@@ -135,10 +138,13 @@ def _map(
         )
     return Figure(
         name=f"{NAME}-{number}",
-        title=words(f"{NAME}.of", label=label),
-        caption=words(f"{NAME}.caption"),
+        title=words("Time per token: {label}", label=label),
+        caption=words(
+            "Time per token of each combination, the geometric mean of its repeats. The more a"
+            " cell stands out from the page, the slower. ★ the fastest."
+        ),
         alt=words(
-            f"{NAME}.alt",
+            "Heat map of the time per token of {label} over {x} and {y}: {low} to {high}.",
             label=label,
             x=axes[0],
             y=axes[1],
@@ -165,7 +171,7 @@ def _spec(
     limits: Sequence[float],
     axes: tuple[str, str],
     scale: TimeScale,
-    words: Words,
+    words: Language,
 ) -> Spec:
     across = sorted({cell.x for cell in cells})
     down = sorted({cell.y for cell in cells}, reverse=True)
@@ -190,7 +196,7 @@ def _spec(
     tooltip = [
         {"field": "place", "type": "nominal", "title": words("variant")},
         {"field": "time", "type": "quantitative", "title": scale.title(words)},
-        {"field": "repeats", "type": "quantitative", "title": words("repeats-count")},
+        {"field": "repeats", "type": "quantitative", "title": words("repeats")},
     ]
 
     def label(kind: str, style: str) -> Spec:

@@ -3,12 +3,13 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from labctl.errors import printable_line
+from labctl.figures.trials import token_time
 from labctl.records.run import RunRecord
 from labctl.records.trial import TrialRecord
 from labctl.report.figures.figure import Figure, Row, Spec
 from labctl.report.figures.marks import TimeScale, interval_lines
-from labctl.report.figures.words import Words
-from labctl.results.summary import estimate_of, good_trials, token_time, wanted_precision
+from labctl.report.page.language import Language
+from labctl.results.summary import estimate_of, good_trials, wanted_precision
 from labctl.units import duration
 
 
@@ -17,7 +18,7 @@ def sweep_line(
     run: RunRecord,
     groups: Mapping[str, Sequence[TrialRecord]],
     axis: str,
-    words: Words,
+    words: Language,
 ) -> Figure | None:
     """Draw a line for each group over the parameter; None where a line would have no length."""
     points = {label: _points(trials, axis) for label, trials in groups.items()}
@@ -29,9 +30,13 @@ def sweep_line(
     shown = printable_line(axis)
     return Figure(
         name=name,
-        title=words("sweep.over", axis=shown),
-        caption=words("sweep.line"),
-        alt=words("sweep.line-alt", axis=shown, series=words.sentence_end().join(lines)),
+        title=words("Time per token over {axis}", axis=shown),
+        caption=words("Geometric mean of the repeats for each value, with its interval."),
+        alt=words(
+            "Line chart of the time per token over {axis}: {series}.",
+            axis=shown,
+            series=words.clauses(lines),
+        ),
         spec=_spec(list(lines), shown, scale, words),
         rows=rows,
     )
@@ -66,7 +71,7 @@ def _rows(
         yield row
 
 
-def _spec(names: Sequence[str], axis: str, scale: TimeScale, words: Words) -> Spec:
+def _spec(names: Sequence[str], axis: str, scale: TimeScale, words: Language) -> Spec:
     x: Spec = {
         "field": "at",
         "type": "quantitative",
@@ -83,7 +88,7 @@ def _spec(names: Sequence[str], axis: str, scale: TimeScale, words: Words) -> Sp
     }
     tooltip = [
         {"field": "series", "type": "nominal", "title": words("variant")},
-        {"field": "text", "type": "nominal", "title": words("estimate")},
-        {"field": "repeats", "type": "quantitative", "title": words("repeats-count")},
+        {"field": "text", "type": "nominal", "title": words("geometric mean")},
+        {"field": "repeats", "type": "quantitative", "title": words("repeats")},
     ]
     return {"height": 260, "layer": interval_lines(x, y, names, tooltip)}

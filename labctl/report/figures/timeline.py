@@ -13,7 +13,7 @@ from labctl.report.figures.measured import MeasuredRun, Series, all_series, dist
 from labctl.report.figures.moments import Span, throttled_spans, token_spans
 from labctl.report.figures.timeline_chart import NAME, timeline_chart
 from labctl.report.figures.tracks import Track, tracks_of
-from labctl.report.figures.words import Words
+from labctl.report.page.language import Language
 from labctl.units import duration
 
 #: Trials that are worth a picture of their own: the typical ones, then those that throttled.
@@ -23,14 +23,20 @@ _MOST_BARS = 256
 _NAMED_FROM = 0.14
 
 
-def timelines(runs: Sequence[MeasuredRun], words: Words) -> list[Figure | Missing]:
+def timelines(runs: Sequence[MeasuredRun], words: Language) -> list[Figure | Missing]:
     """Draw the telemetry of a few trials; Missing where none has any."""
     found: list[Figure | Missing] = []
     for one, trial in islice(_chosen(distinguishable(all_series(runs))), _MOST_TRIALS):
         samples = one.run_of(trial).telemetry(trial)
         if trial.job is not None and len(samples) > 1:
             found.append(_timeline(one, trial, samples, words))
-    return found or [Missing(NAME, words(NAME), words(f"{NAME}.missing"))]
+    return found or [
+        Missing(
+            NAME,
+            words("Telemetry and tokens on one time axis"),
+            words("no trial has telemetry beside its record"),
+        )
+    ]
 
 
 def _chosen(series: Sequence[Series]) -> Iterator[tuple[Series, TrialRecord]]:
@@ -44,7 +50,7 @@ def _chosen(series: Sequence[Series]) -> Iterator[tuple[Series, TrialRecord]]:
 
 
 def _timeline(
-    one: Series, trial: TrialRecord, samples: Sequence[TelemetrySample], words: Words
+    one: Series, trial: TrialRecord, samples: Sequence[TelemetrySample], words: Language
 ) -> Figure:
     assert trial.job is not None
     begin = trial.job.start_mono_ns
@@ -61,18 +67,23 @@ def _timeline(
     rows += [_slice("throttled", span, begin) for span in throttled]
     rows += [row for track in tracks for row in _values(track, begin, words)]
     name = printable_line(one.label)
-    caption = words(f"{NAME}.caption")
+    caption = words(
+        "One trial on the board's own clock. The width of a bar is the time of its token, its"
+        " height says the same. Rates are between one sample and the next."
+    )
     if throttled:
-        caption += words(f"{NAME}.throttled")
+        caption += words(" Shaded: the board held its clock down.")
     return Figure(
         name=f"{NAME}-{one.run_of(trial).short_id}-{trial.number}",
-        title=words(f"{NAME}.of", series=name, repeat=trial.repeat),
+        title=words(
+            "Telemetry and tokens: {series}, repeat {repeat}", series=name, repeat=trial.repeat
+        ),
         caption=caption,
         alt=words(
-            f"{NAME}.alt",
+            "Tracks of one trial of {series} over {duration}: {tracks}.",
             series=name,
             duration=duration(end - begin),
-            tracks=words.sentence_end().join(words(track.key) for track in tracks),
+            tracks=words.clauses(words(track.title) for track in tracks),
         ),
         spec=timeline_chart(
             tracks, scale, _seconds(end, begin), words, bars=len(spans), throttled=bool(throttled)
@@ -91,7 +102,7 @@ def _slice(kind: str, span: Span, begin: int) -> dict[str, float | str]:
     return {"kind": kind, "at": low, "until": high}
 
 
-def _phases(trial: TrialRecord, end: int, words: Words) -> Iterator[Row]:
+def _phases(trial: TrialRecord, end: int, words: Language) -> Iterator[Row]:
     """Yield what the program did: load, read the prompt, generate."""
     assert trial.job is not None
     begin, timing = trial.job.start_mono_ns, trial.timing
@@ -103,7 +114,7 @@ def _phases(trial: TrialRecord, end: int, words: Words) -> Iterator[Row]:
     bounds = {"load": (begin, prompt), "prompt": (prompt, first), "tokens": (first, last)}
     for key, (low, high) in bounds.items():
         if high > low:
-            text = words(f"{NAME}.{key}")
+            text = words(key)
             row = {**_slice("phase", Span(low, high), begin), "phase": key, "text": text}
             row["took"] = duration(high - low)
             row["label"] = text if (high - low) >= _NAMED_FROM * (end - begin) else ""
@@ -124,9 +135,9 @@ def _bars(spans: Sequence[Span], begin: int, scale: TimeScale) -> Iterator[Row]:
         }
 
 
-def _values(track: Track, begin: int, words: Words) -> Iterator[Row]:
+def _values(track: Track, begin: int, words: Language) -> Iterator[Row]:
     for number, line in enumerate(track.lines):
-        name = line.name or words(line.key)
+        name = line.name or words(line.label)
         for moment, value in line.points:
             yield {
                 "kind": f"{track.key}-{number}",

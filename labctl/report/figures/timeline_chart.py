@@ -6,7 +6,7 @@ from labctl.report.figures.figure import Spec
 from labctl.report.figures.marks import TimeScale, only
 from labctl.report.figures.theme import DASHES
 from labctl.report.figures.tracks import Track
-from labctl.report.figures.words import Words
+from labctl.report.page.language import Language
 
 NAME = "timeline"
 #: More bars are too narrow for gaps between them.
@@ -21,7 +21,7 @@ def timeline_chart(
     tracks: Sequence[Track],
     scale: TimeScale | None,
     end: float,
-    words: Words,
+    words: Language,
     *,
     bars: int,
     throttled: bool,
@@ -38,7 +38,11 @@ def timeline_chart(
     parts += [_track_part(axes, track, words, throttled=throttled) for track in tracks]
     for layer in parts[-1]["layer"]:
         x = layer["encoding"]["x"]
-        x["axis"] = {**x["axis"], "labels": True, "title": words("since-start")}
+        x["axis"] = {
+            **x["axis"],
+            "labels": True,
+            "title": words("time since the start of the process (s)"),
+        }
     return {
         "vconcat": parts,
         "spacing": 10,
@@ -50,7 +54,7 @@ def timeline_chart(
 class _Axes:
     """The axes of all tracks: one time, and values beside it."""
 
-    def __init__(self, end: float, words: Words):
+    def __init__(self, end: float, words: Language):
         self._end = end
         self.words = words
 
@@ -80,7 +84,11 @@ class _Axes:
         return [
             {"field": "name", "type": "nominal", "title": what},
             {"field": "value", "type": "quantitative", "title": what},
-            {"field": "at", "type": "quantitative", "title": self.words("since-start")},
+            {
+                "field": "at",
+                "type": "quantitative",
+                "title": self.words("time since the start of the process (s)"),
+            },
         ]
 
 
@@ -90,7 +98,7 @@ def _titled(text: str, height: int, layers: list[Spec]) -> Spec:
     return {"title": title, "height": height, "layer": layers}
 
 
-def _phase_part(axes: _Axes, words: Words) -> Spec:
+def _phase_part(axes: _Axes, words: Language) -> Spec:
     phases = ["load", "prompt", "tokens"]
     colour = {
         "field": "phase",
@@ -99,8 +107,8 @@ def _phase_part(axes: _Axes, words: Words) -> Spec:
         "legend": None,
     }
     tooltip = [
-        {"field": "text", "type": "nominal", "title": words(f"{NAME}.phase")},
-        {"field": "took", "type": "nominal", "title": words(f"{NAME}.took")},
+        {"field": "text", "type": "nominal", "title": words("phase")},
+        {"field": "took", "type": "nominal", "title": words("time")},
     ]
     bar: Spec = {
         "transform": [only("phase")],
@@ -117,7 +125,7 @@ def _phase_part(axes: _Axes, words: Words) -> Spec:
         "mark": {"type": "text", "align": "left", "dx": 5, "style": "on-mark-label"},
         "encoding": {"x": axes.x(), "text": {"field": "label", "type": "nominal"}},
     }
-    return _titled(words(f"{NAME}.phases"), 22, [bar, name])
+    return _titled(words("phases: load, prompt, tokens"), 22, [bar, name])
 
 
 def _band(axes: _Axes) -> Spec:
@@ -129,7 +137,7 @@ def _band(axes: _Axes) -> Spec:
 
 
 def _token_part(
-    axes: _Axes, scale: TimeScale, words: Words, *, apart: bool, throttled: bool
+    axes: _Axes, scale: TimeScale, words: Language, *, apart: bool, throttled: bool
 ) -> Spec:
     y = {**axes.y(highest=None), "scale": scale.scale()}
     title = scale.title(words)
@@ -144,7 +152,7 @@ def _token_part(
                 "y": y,
                 "y2": {"datum": 0},
                 "tooltip": [
-                    {"field": "position", "type": "quantitative", "title": words("position")},
+                    {"field": "position", "type": "quantitative", "title": words("token")},
                     {"field": "value", "type": "quantitative", "title": title},
                 ],
             },
@@ -169,11 +177,11 @@ def _token_part(
 _KEYS = ("━", "╍", "┈")
 
 
-def _track_part(axes: _Axes, track: Track, words: Words, *, throttled: bool) -> Spec:
-    names = [line.name or words(line.key) for line in track.lines]
+def _track_part(axes: _Axes, track: Track, words: Language, *, throttled: bool) -> Spec:
+    names = [line.name or words(line.label) for line in track.lines]
     values = [value for line in track.lines for _, value in line.points]
     highest = max(values) if track.from_zero else None
-    title = words(track.key)
+    title = words(track.title)
     shown = "  ".join(f"{key} {name}" for key, name in zip(_KEYS, names, strict=False))
     layers = [_band(axes)] if throttled else []
     for number, _ in enumerate(names):

@@ -5,10 +5,17 @@ from collections.abc import Iterator, Sequence
 
 from labctl.records.trial import TrialRecord
 from labctl.report.figures.figure import Figure, Missing, Row, Spec
-from labctl.report.figures.marks import TimeScale, only, series_colour, series_dash, text_at
+from labctl.report.figures.marks import (
+    TimeScale,
+    left_out,
+    only,
+    series_colour,
+    series_dash,
+    text_at,
+)
 from labctl.report.figures.measured import MeasuredRun, Series, all_series, distinguishable
 from labctl.report.figures.moments import Span, single_tokens, throttled_spans, token_spans
-from labctl.report.figures.words import Words
+from labctl.report.page.language import Language
 from labctl.results.timing_checks import Gap
 from labctl.stats.describe import median, percentile
 from labctl.units import duration
@@ -22,11 +29,15 @@ _MOST_POINTS = 256
 _MOST_LABELS = 4
 
 
-def token_times(runs: Sequence[MeasuredRun], words: Words) -> Figure | Missing:
+def token_times(runs: Sequence[MeasuredRun], words: Language) -> Figure | Missing:
     """Draw the time of each token over its position."""
     timed = [one for one in all_series(runs) if any(map(single_tokens, one.trials))]
     if not timed:
-        return Missing(NAME, words(NAME), words("no-tokens"))
+        return Missing(
+            NAME,
+            words("Time per token over position"),
+            words("no repeat has the times of single tokens"),
+        )
     shown = distinguishable(timed)
     trials = [trial for one in shown for trial in one.trials if single_tokens(trial)]
     longest = max(single_tokens(trial)[-1].position for trial in trials)
@@ -41,18 +52,20 @@ def token_times(runs: Sequence[MeasuredRun], words: Words) -> Figure | Missing:
     firsts = [row for n, one in enumerate(shown) for row in _first(one, n, len(shown))]
     rows += firsts if len(shown) <= _MOST_LABELS else []
     is_single = in_lines and not any(row["kind"] == "median" for row in rows)
-    caption = words(f"{NAME}.{'lines' if is_single else 'caption' if in_lines else 'band'}")
+    caption = words(_caption(is_single=is_single, in_lines=in_lines))
     caption += _notes(trials, rows, words, size=size, in_lines=in_lines)
-    if len(shown) < len(timed):
-        caption += words("shown", shown=len(shown), count=len(timed))
+    caption += left_out(shown, timed, words)
     sentences = [
-        words("median-of", label=one.label, value=duration(median(_all_ns(one)))) for one in shown
+        words("{label}: median {value}", label=one.label, value=duration(median(_all_ns(one))))
+        for one in shown
     ]
     return Figure(
         name=NAME,
-        title=words(NAME),
+        title=words("Time per token over position"),
         caption=caption,
-        alt=words(f"{NAME}.alt", series=words.sentence_end().join(sentences)),
+        alt=words(
+            "Line chart of the time of each token. {series}.", series=words.clauses(sentences)
+        ),
         spec=_spec(shown, scale, words, labels=len(firsts) if len(shown) <= _MOST_LABELS else 0),
         rows=rows,
     )
@@ -131,24 +144,47 @@ def _first(one: Series, number: int, count: int) -> Iterator[Row]:
         yield {"kind": "ttft", "series": one.label, "slot": 8 + 16 * number, "text": label}
 
 
+def _caption(*, is_single: bool, in_lines: bool) -> str:
+    if is_single:
+        return "Each line is one repeat. ▲ TTFT: process start to first token, load included."
+    if in_lines:
+        return (
+            "Each thin line is one repeat, a thick line their median. ▲ TTFT: process start to"
+            " first token, load included."
+        )
+    return (
+        "A line is the median of the repeats, its band their 10th to 90th percentile. ▲ TTFT:"
+        " process start to first token, load included."
+    )
+
+
 def _notes(
-    trials: Sequence[TrialRecord], rows: Sequence[Row], words: Words, *, size: int, in_lines: bool
+    trials: Sequence[TrialRecord],
+    rows: Sequence[Row],
+    words: Language,
+    *,
+    size: int,
+    in_lines: bool,
 ) -> str:
-    note = words(f"{NAME}.bins", size=size) if size > 1 else ""
+    note = words(" Each point stands for {size} tokens in a row.", size=size) if size > 1 else ""
     if any(row["kind"] == "throttled" for row in rows):
-        note += words(f"{NAME}.throttled")
+        note += words(" ✕ marks tokens that came while the board held its clock down.")
     held = sum(map(_was_held, trials))
     if held and not in_lines:
-        note += words(f"{NAME}.throttled-some", count=held, trials=len(trials))
+        note += words(
+            " In {count} of the {trials} repeats the board held its clock down.",
+            count=held,
+            trials=len(trials),
+        )
     return note
 
 
-def _spec(shown: Sequence[Series], scale: TimeScale, words: Words, *, labels: int) -> Spec:
+def _spec(shown: Sequence[Series], scale: TimeScale, words: Language, *, labels: int) -> Spec:
     names = [one.label for one in shown]
     x: Spec = {
         "field": "position",
         "type": "quantitative",
-        "title": words("position"),
+        "title": words("token"),
         "scale": {"domainMin": 1, "nice": False},
         "axis": {"tickMinStep": 1, "format": "d"},
     }
@@ -163,7 +199,7 @@ def _spec(shown: Sequence[Series], scale: TimeScale, words: Words, *, labels: in
     tooltip = [
         {"field": "series", "type": "nominal", "title": words("variant")},
         {"field": "repeat", "type": "quantitative", "title": words("repeat")},
-        {"field": "position", "type": "quantitative", "title": words("position")},
+        {"field": "position", "type": "quantitative", "title": words("token")},
         {"field": "time", "type": "quantitative", "title": scale.title(words)},
     ]
     line: Spec = {"type": "line", "clip": True, "interpolate": "linear"}

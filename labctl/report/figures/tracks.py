@@ -19,19 +19,23 @@ _LONGEST_NAME = 12
 class Line:
     """Values over time, in ns of the board's clock; each holds until the next one.
 
-    ``key`` is a name in the words of the figures, unless the board itself gave it: ``name``.
+    ``label`` is labctl's name of it, in English; ``name`` is the board's own.
     """
 
     points: Sequence[tuple[int, float]]
-    key: str = ""
+    label: str = ""
     name: str = ""
 
 
 @dataclass(frozen=True)
 class Track:
-    """Lines with one unit. ``from_zero``: lengths are compared, as in an area."""
+    """Lines with one unit. ``from_zero``: lengths are compared, as in an area.
+
+    ``title`` is in English.
+    """
 
     key: str
+    title: str
     lines: Sequence[Line]
     from_zero: bool = True
 
@@ -40,28 +44,35 @@ def tracks_of(samples: Sequence[TelemetrySample]) -> list[Track]:
     """Return the tracks of the sampled values; a value that the board does not report has none."""
     kept = list(_thinned(samples))
     found = [
-        Track("temperature", _temperatures(kept), from_zero=False),
-        Track("frequency", _frequencies(kept)),
+        Track("temperature", "temperature (°C)", _temperatures(kept), from_zero=False),
+        Track("frequency", "CPU frequency (MHz)", _frequencies(kept)),
         Track(
             "cpus",
+            "CPUs in use",
             _present(
-                Line(_rate(kept, lambda s: s.tree_cpu_ns, 1e9), "cpus.job"),
-                Line(_rate(kept, lambda s: s.cpu_busy_ns, 1e9), "cpus.all"),
+                Line(_rate(kept, lambda s: s.tree_cpu_ns, 1e9), "program"),
+                Line(_rate(kept, lambda s: s.cpu_busy_ns, 1e9), "all"),
             ),
         ),
-        Track("faults", _present(Line(_rate(kept, lambda s: s.major_faults), "faults.major"))),
+        Track(
+            "faults",
+            "major page faults (1/s)",
+            _present(Line(_rate(kept, lambda s: s.major_faults), "program")),
+        ),
         Track(
             "reads",
+            "storage reads (MB/s)",
             _present(
-                Line(_rate(kept, lambda s: s.read_bytes, 1e6), "reads.job"),
-                Line(_rate(kept, lambda s: s.device_read_bytes, 1e6), "reads.device"),
+                Line(_rate(kept, lambda s: s.read_bytes, 1e6), "program"),
+                Line(_rate(kept, lambda s: s.device_read_bytes, 1e6), "device"),
             ),
         ),
         Track(
             "memory",
+            "memory (MB)",
             _present(
-                Line(_values(kept, lambda s: s.rss_bytes, 1e6), "memory.job"),
-                Line(_values(kept, lambda s: s.mem_available_bytes, 1e6), "memory.available"),
+                Line(_values(kept, lambda s: s.rss_bytes, 1e6), "program"),
+                Line(_values(kept, lambda s: s.mem_available_bytes, 1e6), "available"),
             ),
         ),
     ]

@@ -8,9 +8,10 @@ from labctl.compare.thresholds import Thresholds
 from labctl.compare.verdicts import compare
 from labctl.compare.words import percent, ratio_text
 from labctl.performance.bottleneck import nearest_bounds
-from labctl.records.trial import TrialBound, TrialRecord
+from labctl.records.trial import TrialBound
 from labctl.report.page.language import Language
 from labctl.report.page.measured import MeasuredRun
+from labctl.report.result_tables import middle_bound
 from labctl.results.summary import VariantSummary
 from labctl.stats.intervals import Interval
 from labctl.units import confidence, digits, duration
@@ -81,13 +82,7 @@ def answers(runs: Sequence[MeasuredRun], words: Language) -> list[str]:
     ]
 
 
-def middle_bound(trials: Sequence[TrialRecord]) -> TrialBound | None:
-    """Return the bound of the trial in the middle; None where no trial has one."""
-    bounds = sorted((t.bound for t in trials if t.bound), key=lambda bound: bound.share)
-    return bounds[len(bounds) // 2] if bounds else None
-
-
-def _by_time(found: tuple[int, VariantSummary, MeasuredRun]) -> int:
+def _by_time(found: tuple[float, VariantSummary, MeasuredRun]) -> float:
     return found[0]
 
 

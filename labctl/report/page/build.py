@@ -4,15 +4,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from labctl.errors import ConfigError
+from labctl.records.board import Execution
 from labctl.report.figures.catalogue import figures_of
 from labctl.report.page.answer import answers
 from labctl.report.page.comparison import comparison_table
-from labctl.report.page.content import Report, Table
+from labctl.report.page.content import Report
 from labctl.report.page.language import Language
 from labctl.report.page.measured import MeasuredRun
 from labctl.report.page.sections import section
-from labctl.report.page.tables import execution_marks, result_tables
 from labctl.report.references import ReferenceRow, references_of
+from labctl.report.result_tables import result_tables
+from labctl.report.table import Table
 from labctl.runs.record.directory import RunDirectory
 
 #: Names of recipes and boards that a title has space for.
@@ -37,7 +39,7 @@ def build_report(
     return Report(
         title=_title(runs, words),
         about=_about(runs, words),
-        marks=execution_marks(runs, words),
+        marks=_execution_marks(runs, words),
         answers=answers(runs, words),
         tables=_tables(runs, tuple(quoted.values()), words),
         figures=drawn.drawn,
@@ -75,10 +77,27 @@ def read_runs(
     return list(runs.values()), damaged
 
 
+def _execution_marks(runs: Sequence[MeasuredRun], words: Language) -> list[str]:
+    """Return a warning for each kind of run that is not of a board of this lab."""
+    found: dict[str, None] = {}
+    for one in runs:
+        facts = one.run.facts
+        if facts.execution is Execution.EMULATED:
+            name = facts.emulator or "emulator"
+            found[words("EMULATED ({name}): does not show the speed of a board.", name=name)] = None
+        elif facts.execution is Execution.NATIVE_HOST:
+            text = "NATIVE HOST: measured on the controller itself, not on a board."
+            found[words(text)] = None
+        if one.origin is not None:
+            text = "IMPORTED from {file}: not measured by this lab."
+            found[words(text, file=one.origin.file)] = None
+    return list(found)
+
+
 def _tables(
     runs: Sequence[MeasuredRun], quoted: Sequence[ReferenceRow], words: Language
 ) -> list[Table]:
-    experiment, *details = result_tables(runs, quoted, words)
+    experiment, *details = result_tables([one.results for one in runs], quoted, words)
     compared = comparison_table(runs, words)
     return [experiment, *([compared] if compared else []), *details]
 

@@ -8,10 +8,9 @@ from labctl.compare.sides import match_sides
 from labctl.compare.verdicts import compare
 from labctl.compare.words import interval_text
 from labctl.errors import HostError
-from labctl.report.page.content import Cell, Column, Table
 from labctl.report.page.language import Language
 from labctl.report.page.measured import MeasuredRun
-from labctl.report.page.tables import ABSENT, quantity
+from labctl.report.table import ABSENT, Cell, Column, Table, quantity
 from labctl.runs.record.repository import RunRepository
 from labctl.units import digits
 

@@ -2,54 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from labctl.report.facts import Fact
 from labctl.report.figures.figure import Figure, Missing
+from labctl.report.table import Cell, Table, Tone
 
 T = TypeVar("T")
 
 #: Most characters of a text of a record on a page, and of a recipe.
 _MOST_TEXT, _MOST_RECIPE = 2000, 100_000
-#: ``bad``: a failure or a warning.
-Tone = Literal["", "bad"]
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A cell of a table. ``value`` sorts it, where its text does not; ``tip`` explains it.
-
-    ``recorded``: text of a record, as it is in any language of the page. ``mark``: what must stay
-    with it, as EMULATED does.
-    """
-
-    text: str
-    value: float | None = None
-    tip: str = ""
-    tone: Tone = ""
-    recorded: bool = False
-    mark: str = ""
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column of a table; a ``wide`` one has sentences, a ``later`` one is last on a phone."""
-
-    heading: str
-    numeric: bool = False
-    wide: bool = False
-    tip: str = ""
-    later: bool = False
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table with a caption; the first cell of each row names it."""
-
-    caption: str
-    columns: Sequence[Column]
-    rows: Sequence[Sequence[Cell]]
-    note: str = ""
 
 
 @dataclass(frozen=True)

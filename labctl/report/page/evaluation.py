@@ -12,7 +12,6 @@ from labctl.records.evaluation import EndpointRecord
 from labctl.report.facts import evaluation_facts
 from labctl.report.figures.accuracy import evaluation_figures
 from labctl.report.figures.figure import Figure, Missing
-from labctl.report.figures.words import Words
 from labctl.report.page.content import Remark, Report, RunSection
 from labctl.report.page.evaluation_tables import (
     MeasuredEvaluation,
@@ -31,7 +30,7 @@ _ERRORS = 0.05
 
 def evaluation_report(one: MeasuredEvaluation, words: Language) -> Report:
     """Return the report on an evaluation."""
-    found = evaluation_figures(one.table, Words(words.code))
+    found = evaluation_figures(one.table, words)
     shown = list(transcripts(one, words))
     return Report(
         title=words("{recipe}: accuracy", recipe=one.record.recipe),

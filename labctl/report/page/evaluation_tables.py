@@ -11,9 +11,9 @@ from labctl.evaluation.directory import EvaluationDirectory
 from labctl.evaluation.results import table_of
 from labctl.records.board import Execution
 from labctl.records.evaluation import EvaluationEnd, EvaluationRecord, GenerationRecord, GradeRecord
-from labctl.report.page.content import Answer, Cell, Column, Table, Transcript
+from labctl.report.page.content import Answer, Transcript
 from labctl.report.page.language import Language
-from labctl.report.page.tables import ABSENT, quantity
+from labctl.report.table import ABSENT, Cell, Column, Table, quantity
 from labctl.runs.record.directory import RunDirectory
 from labctl.stats.describe import median
 from labctl.units import duration

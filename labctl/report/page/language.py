@@ -1,37 +1,55 @@
-"""The languages of reports: English texts are keys, and stand beside their Chinese ones."""
+"""The languages of reports and of the dashboard.
 
-from collections.abc import Iterable, Mapping
+An English text is the key of its Chinese one in the catalogue, labctl/locale (GNU gettext), which
+``scripts/catalogue`` keeps. Values are put in by ``str.format``.
+"""
+
+from collections.abc import Iterable
+from functools import cache
+from gettext import GNUTranslations, NullTranslations
+from importlib import resources
+from typing import Literal, TypeAlias
 
 from labctl.compare.equal_latency.words import Sentence
-from labctl.report.figures.words import Language as LanguageCode
-from labctl.report.page.chinese import CHINESE
+
+Code: TypeAlias = Literal["en", "zh"]
+
+
+@cache
+def _texts(code: Code) -> NullTranslations:
+    if code == "en":
+        return NullTranslations()
+    file = resources.files("labctl").joinpath("locale/zh_CN/LC_MESSAGES/labctl.mo")
+    with file.open("rb") as compiled:
+        return GNUTranslations(compiled)
 
 
 class Language:
-    """Texts of a report, or of other pages, in one language."""
+    """Texts of a page in one language; a text without a translation stays English."""
 
-    def __init__(self, code: LanguageCode, chinese: Mapping[str, str] = CHINESE):
-        self.code: LanguageCode = code
-        self._chinese = chinese
+    def __init__(self, code: Code):
+        self.code: Code = code
+        self._texts = _texts(code)
 
     def __call__(self, text: str, /, **values: object) -> str:
-        """Return an English text in this language, with the values in it.
-
-        Raises KeyError for a text that has no translation.
-        """
-        return (self._chinese[text] if self.code == "zh" else text).format(**values)
+        """Return an English text in this language, with the values in it."""
+        return self.word(text).format(**values)
 
     def sentence(self, text: str) -> str:
         """Return a sentence of a latency match in this language; another text as it is."""
         return self(text.template, **text.values) if isinstance(text, Sentence) else text
 
     def word(self, text: str) -> str:
-        """Return a word of a record in this language; one without a translation as it is."""
-        return self._chinese.get(text, text) if self.code == "zh" else text
+        """Return a word of a record in this language; braces in it are no fields."""
+        return self._texts.gettext(text) if text else ""
 
     def listed(self, names: Iterable[str]) -> str:
         """Return names one after the other."""
         return ("、" if self.code == "zh" else ", ").join(names)
+
+    def clauses(self, parts: Iterable[str]) -> str:
+        """Return the facts of one sentence, one after the other."""
+        return ("；" if self.code == "zh" else "; ").join(parts)
 
     def joined(self, sentences: Iterable[str]) -> str:
         """Return sentences one after the other."""

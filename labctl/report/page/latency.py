@@ -18,11 +18,10 @@ from labctl.compare.equal_latency.result import (
 from labctl.compare.equal_latency.words import seconds_text, share_text
 from labctl.report.figures.figure import Figure, Missing
 from labctl.report.figures.latency import AXES, latency_figures
-from labctl.report.figures.words import Words
-from labctl.report.page.content import Cell, Column, Report, Table
+from labctl.report.page.content import Report
 from labctl.report.page.evaluation_tables import limit_text
 from labctl.report.page.language import Language
-from labctl.report.page.tables import ABSENT, quantity
+from labctl.report.table import ABSENT, Cell, Column, Table, quantity
 from labctl.units import duration
 
 _OPEN = "…"
@@ -121,7 +120,7 @@ _AXIS = {"budget": "Time of the limit", "deadline": "Deadline"}
 
 def latency_report(found: LatencyMatch, words: Language) -> Report:
     """Return the report on a latency match."""
-    drawn = latency_figures(found, Words(words.code))
+    drawn = latency_figures(found, words)
     return Report(
         title=words("Accuracy at equal latency"),
         about=_about(found, words),

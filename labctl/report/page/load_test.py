@@ -8,32 +8,18 @@ from pathlib import Path
 import yaml
 
 from labctl.evaluation.serving.directory import LoadTestDirectory
-from labctl.evaluation.serving.metrics import Distribution
-from labctl.evaluation.serving.results import LoadTestResults, StageResult, notes, results_of
+from labctl.evaluation.serving.results import LoadTestResults, notes, results_of
 from labctl.evaluation.serving.sweep import Knee
 from labctl.records.board import Execution
 from labctl.records.run import RunEnd
-from labctl.records.serving import LatencyLimits
 from labctl.report.facts import load_test_facts
-from labctl.report.page.content import (
-    Cell,
-    Column,
-    Remark,
-    Report,
-    RunSection,
-    Table,
-    Tone,
-    bounded,
-)
+from labctl.report.load_tables import load_name, load_tables
+from labctl.report.page.content import Remark, Report, RunSection, bounded
 from labctl.report.page.language import Language
 from labctl.report.page.sections import end_remarks, files_table
-from labctl.report.page.tables import ABSENT
-from labctl.report.serving import answers_text, headline, length_cells, load_name, time_text
+from labctl.report.serving import headline
 from labctl.runs.record.directory import RunDirectory
 from labctl.units import digits
-
-_TIMES = (("TTFT", "ttft_ns"), ("TPOT", "tpot_ns"), ("Latency", "latency_ns"))
-_PERCENTS = ("p50", "p99")
 
 
 @dataclass(frozen=True)
@@ -64,7 +50,7 @@ def load_test_report(one: MeasuredLoadTest, words: Language) -> Report:
         },
         marks=list(_marks(one, words)),
         answers=list(_answers(one.results, words)),
-        tables=list(_tables(one.results, words)),
+        tables=load_tables(one.results, words),
         figures=(),
         missing=(),
         runs=[_section(one, words)],
@@ -123,83 +109,6 @@ def _knee(found: Knee, words: Language) -> str:
         rate=rate,
         beyond=beyond,
     )
-
-
-def _tables(results: LoadTestResults, words: Language) -> Iterator[Table]:
-    is_open = any(one.stage.rate is not None for one in results.stages)
-    is_limited = results.record.limits != LatencyLimits()
-    yield Table(
-        words("Loads"),
-        list(_columns(words, is_open=is_open, is_limited=is_limited)),
-        [list(_row(one, words, is_open=is_open, is_limited=is_limited)) for one in results.stages],
-        words("* too few requests for an upper limit of the 99th percentile")
-        if any(_is_marked(one) for one in results.stages)
-        else "",
-    )
-    _, rows = length_cells(results)
-    if rows:
-        headings = (
-            words("Streams or rate"),
-            words("Lengths"),
-            "min",
-            "p50",
-            words("mean"),
-            "p90",
-            "max",
-        )
-        columns = [Column(text, numeric=at >= 2) for at, text in enumerate(headings)]
-        cells = [[Cell(text, recorded=at < 2) for at, text in enumerate(row)] for row in rows]
-        yield Table(words("Lengths in tokens"), columns, cells)
-
-
-def _is_marked(one: StageResult) -> bool:
-    samples = (getattr(one.metrics, name, None) for _, name in _TIMES)
-    return any(sample is not None and sample.p99_high is None for sample in samples)
-
-
-def _columns(words: Language, *, is_open: bool, is_limited: bool) -> Iterator[Column]:
-    yield Column(
-        words("Streams or rate"),
-        tip=words("Streams wait for their answer; requests of a rate come at their times."),
-    )
-    if is_open:
-        yield Column(words("Offered/s"), numeric=True)
-        yield Column(words("Followed"))
-    yield Column(words("Answers"), numeric=True, tip=words("Of the requests that were sent."))
-    yield Column(words("Answers/s"), numeric=True)
-    yield Column(words("Tokens/s"), numeric=True)
-    if is_limited:
-        yield Column(words("Good/s"), numeric=True, tip=words("Answers that keep every limit."))
-    for name, _ in _TIMES:
-        for percent in _PERCENTS:
-            yield Column(f"{words(name)} {percent}", numeric=True)
-
-
-def _row(one: StageResult, words: Language, *, is_open: bool, is_limited: bool) -> Iterator[Cell]:
-    found = one.metrics
-    yield Cell(load_name(one.stage), recorded=True)
-    if is_open:
-        yield _number(found.offered_per_second if found else None)
-        verdict = {True: words("yes"), False: words("no"), None: "–"}[one.follows]
-        yield Cell(verdict, tip=one.undecided or "")
-    if found is None:
-        yield ABSENT
-    else:
-        tone: Tone = "bad" if found.failed or one.stage.unfinished else ""
-        yield Cell(answers_text(one), found.completed, tone=tone)
-    yield _number(found.requests_per_second if found else None)
-    yield _number(found.output_tokens_per_second if found else None)
-    if is_limited:
-        yield _number(found.goodput if found else None)
-    for _, name in _TIMES:
-        sample: Distribution | None = getattr(found, name, None)
-        for percent in _PERCENTS:
-            text = time_text(sample, percent)
-            yield ABSENT if sample is None else Cell(text, getattr(sample, percent))
-
-
-def _number(value: float | None) -> Cell:
-    return ABSENT if value is None else Cell(digits(value), value)
 
 
 def _section(one: MeasuredLoadTest, words: Language) -> RunSection:

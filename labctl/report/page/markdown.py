@@ -4,8 +4,9 @@ import re
 from collections.abc import Iterator, Sequence
 
 from labctl.errors import printable_line
-from labctl.report.page.content import Report, RunSection, Table
+from labctl.report.page.content import Report, RunSection
 from labctl.report.page.language import Language
+from labctl.report.table import Table
 
 
 def markdown(report: Report, words: Language) -> str:

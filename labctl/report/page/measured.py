@@ -11,7 +11,8 @@ from labctl.records.run import Annotations, GateRecord, Origin, RunEnd, RunRecor
 from labctl.records.trial import TrialRecord
 from labctl.report.figures.measured import MeasuredRun as FiguresRun
 from labctl.report.figures.measured import measured_run
-from labctl.results.summary import VariantSummary, good_trials, summarise, wanted_precision
+from labctl.report.result_tables import Results
+from labctl.results.summary import VariantSummary
 from labctl.runs.record.directory import RunDirectory
 
 
@@ -53,17 +54,19 @@ class MeasuredRun:
         return self.path.name.rpartition("-")[2]
 
     @cached_property
+    def results(self) -> Results:
+        """Its trials, as tables take them."""
+        return Results(self.run, self.trials, self.short, self.marks)
+
+    @property
     def rows(self) -> list[VariantSummary]:
         """A summary for each variant that has trials."""
-        return summarise(self.trials, self.run.variants, wanted_precision(self.run))
+        return self.results.rows
 
-    @cached_property
+    @property
     def good(self) -> dict[str, list[TrialRecord]]:
         """The good trials of each variant."""
-        groups: dict[str, list[TrialRecord]] = {row.variant: [] for row in self.rows}
-        for trial in good_trials(self.trials):
-            groups[trial.variant].append(trial)
-        return groups
+        return self.results.good
 
     @property
     def gates(self) -> tuple[GateRecord, ...]:

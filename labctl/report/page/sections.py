@@ -7,15 +7,15 @@ from pathlib import Path
 
 import yaml
 
+from labctl.figures.trials import token_time
 from labctl.records.run import RunEnd
 from labctl.records.trial import TrialRecord, TrialState
 from labctl.report.facts import record_facts
-from labctl.report.page.content import Cell, Column, Remark, RunSection, Table
+from labctl.report.page.content import Remark, RunSection
 from labctl.report.page.language import Language
 from labctl.report.page.measured import MeasuredRun
-from labctl.report.page.tables import ABSENT, quantity
+from labctl.report.table import ABSENT, Cell, Column, Table, quantity
 from labctl.report.tables import remarks
-from labctl.results.summary import token_time
 from labctl.units import ranges
 
 

@@ -1,1 +1,1 @@
-"""Hold one board for a run: its state, its deploy, and who else uses it."""
+"""Hold one board for a run: its state, its deploy, and its other users."""

@@ -1,15 +1,16 @@
-"""A board that is named by its address alone, in no devices.yaml."""
+"""A board that is named only by its address and is not in devices.yaml."""
 
 from dataclasses import replace
 from pathlib import Path
 
 from labctl.board.facts import probe, virtual_workdir
-from labctl.checked import is_name, is_on_loopback, listed, plain_name
 from labctl.config.lab import WORKDIR, Board, Lab, LabFile
 from labctl.config.target import DEFAULT_TARGET, Target, load_target, load_targets
 from labctl.errors import ConfigError
 from labctl.files import write_atomic
 from labctl.records.board import BoardFacts, Execution
+from labctl.suggestions import listed
+from labctl.text_types import is_name, is_on_loopback, plain_name
 from labctl.transport.base import OpenOptions
 from labctl.transport.hdc import HdcTcpConfig
 
@@ -20,11 +21,11 @@ _CONNECT_SECONDS = 5.0
 def addressed_board(
     address: str, lab: LabFile, target: str | None = None
 ) -> tuple[LabFile, Board, str]:
-    """Return the board at HOST:PORT, in a lab in memory, and sentences on how it is known.
+    """Return the board at HOST:PORT, in a lab in memory, and sentences on how it was recognised.
 
-    It is the lab's own board of that address, if there is one. Otherwise the board is asked for its
-    facts, and its target is recognised from them unless ``target`` is given. Raises ConfigError (no
-    target fits, or several do), LinkError, BoardError.
+    If the lab has a board with this address, returns it. Otherwise reads the board's facts, and
+    recognises its target from them unless ``target`` is given. Raises ConfigError (no target fits,
+    or several do), LinkError, BoardError.
     """
     way = HdcTcpConfig(address=address)
     for board in lab.lab.boards.values():
@@ -57,7 +58,7 @@ def addressed_board(
 
 
 def known_address(lab_root: Path, name: str) -> str | None:
-    """Return the address of a board that was named by it before; None if there was none."""
+    """Return the address of a board that was named by its address before; None if not known."""
     if not is_name(name):
         return None
     try:
@@ -74,13 +75,13 @@ def _address_file(lab_root: Path, name: str) -> Path:
 def recognise(facts: BoardFacts, lab_root: Path | None) -> tuple[Target, list[str]]:
     """Return the target that a board's facts name: its chip, its CPU cores, or its emulator.
 
-    And say which targets were left out, since their files are wrong.
+    Also names the targets that were left out because of errors in their files.
 
-    Raises ConfigError when none does, or several do.
+    Raises ConfigError if no target or several targets match.
     """
     known, left_out = load_targets(lab_root)
     fitting = [target for target in known if _fits(target, facts)]
-    if facts.execution is Execution.EMULATED:  # an emulator is the same machine for all of them
+    if facts.execution is Execution.EMULATED:  # all emulators are the same machine
         fitting = [one for one in fitting if one.name == DEFAULT_TARGET] or fitting
     if len(fitting) == 1:
         return fitting[0], left_out
@@ -101,7 +102,7 @@ def _fits(target: Target, facts: BoardFacts) -> bool:
         words = (facts.emulator or "").split()
         argv = target.emulator.argv if target.emulator else ()
         return bool(argv) and [word.rpartition("/")[2] for word in words] == list(argv)
-    if facts.compatible and target.compatible:  # chips share kinds of cores
+    if facts.compatible and target.compatible:  # several chips have the same kinds of cores
         return not set(target.compatible).isdisjoint(facts.compatible)
     parts = {cpu.part for cpu in facts.cpus if cpu.part}
     return bool(parts) and parts == set(target.cpu_parts)

@@ -1,8 +1,8 @@
 """A claim to one board: the lock of this host, the lease of the lab, the lease on the board.
 
-All that it took is given up in one place. Controllers of other hosts are not driven out while they
-live; those of this host are known again by the tokens of their leases. Others are told the user of
-a board, the run, and how far the run is.
+One method releases all three. A living controller of another host keeps its board; controllers of
+this host are recognised by the tokens of their leases. Other users see the user of a board, the
+run, and its progress.
 """
 
 import hashlib
@@ -23,7 +23,9 @@ from labctl.board.store import BoardStore
 from labctl.config.lab import Board, LabFile
 from labctl.deploy.plan import agents_in
 from labctl.errors import BoardBusy, HostTimeout, InfraError
-from labctl.files import locked, state_dir, write_atomic
+from labctl.files import write_atomic
+from labctl.folders import state_dir
+from labctl.locks import locked
 from labctl.records.board import BoardFacts
 from labctl.runs.board.lab_lease import BoardUse, LabLease, hardware_of, lab_lease
 from labctl.runs.board.own_tokens import is_own_token, new_own_token
@@ -35,20 +37,20 @@ from labctl.state.tables import short_line
 from labctl.transport.base import CommandResult, Transport
 from labctl.units import local_time
 
-#: Far above the length of a note.
+#: Far longer than any note.
 _MOST_BYTES = 16_000
 
 
 def board_state(way: str, board: Board) -> Path:
-    """Return this host's folder for a workdir, by its address or by the boot that it is on."""
+    """Return this host's folder for a workdir, by its address or by the board's boot."""
     key = hashlib.sha256(f"{way}\n{board.workdir}".encode()).hexdigest()[:16]
     return state_dir() / "boards" / key
 
 
 def note_of_use(lab: LabFile, board: Board, use: BoardUse | None) -> str:
-    """Return the note by which :func:`locked_by_another` knows that this process uses a board.
+    """Return the note that tells :func:`locked_by_another` how this process uses a board.
 
-    Without a ``use`` the process brings the board back.
+    Without a ``use`` the process recovers the board.
     """
     holder, purpose = (use.holder, use.purpose) if use else (None, "recovery")
     note = {"holder": holder or this_user(), "purpose": purpose, "since": time.time()}
@@ -63,15 +65,15 @@ def locked_by_another(lock: Path, board: str) -> BoardBusy:
             told = json.loads(file.read(_MOST_BYTES))
         run = run_under_way(Path(told["runs"]), told["board"], told["pid"])
         return _in_use(board, told["holder"], told["since"], told["purpose"], run)
-    except (OSError, ValueError, TypeError, KeyError):  # it was locked a moment ago
+    except (OSError, ValueError, TypeError, KeyError):  # the lock may be new, without a note
         return BoardBusy(f"board {board} is in use by another labctl of this host")
 
 
 @contextmanager
 def naming_run(lab: LabFile, board: str) -> Iterator[None]:
-    """Name the run too, where the lab's state raises BoardBusy because another has the board.
+    """Add the run to a BoardBusy of the lab's state, raised because somebody else has the board.
 
-    How far a run of another host is, its host alone knows.
+    Only its own host knows the progress of a run.
     """
     try:
         yield
@@ -85,7 +87,7 @@ def naming_run(lab: LabFile, board: str) -> Iterator[None]:
 
 
 def in_use_by(lab: LabFile, board: str, lease: StateLease) -> BoardBusy | None:
-    """Return the error for a board of the lab that another has, which names the run.
+    """Return the error for a board of the lab that somebody else has; it names the run.
 
     None: the lease is damaged, or its process on this host has no run.
     """
@@ -110,7 +112,7 @@ def _in_use(board: str, holder: str, since: float, purpose: str, run: str | None
 def lock_board(board: Board, lock: Path, note: str) -> Iterator[None]:
     """Lock a board against other processes of this host. Raises BoardBusy.
 
-    ``note`` is that of :func:`note_of_use`.
+    ``note`` is the result of :func:`note_of_use`.
     """
     with ExitStack() as held:
         try:
@@ -123,9 +125,9 @@ def lock_board(board: Board, lock: Path, note: str) -> Iterator[None]:
 class BoardClaim:
     """The claim of this process to a board, from its first lock to the end of the context.
 
-    ``state`` is what this host remembers of the board; a suffix says what. Without a ``use`` the
-    lab's state is not asked: its lease is the caller's, or none is taken. Methods raise LinkError
-    and BoardError.
+    ``state`` is the path of this host's files on the board, which differ by suffix. Without a
+    ``use`` the lab's state is not asked: the caller has its lease, or no lease is taken. Methods
+    raise LinkError and BoardError.
     """
 
     def __init__(
@@ -139,23 +141,23 @@ class BoardClaim:
         self.board = board
         self.lab = lab
         self.transport = transport
-        #: By which all changes of the board are made.
+        #: Makes all changes on the board.
         self.fence = Fence(transport, board.workdir)
         self.leases = BoardLease(transport, board.workdir, fence=self.fence)
-        #: On the board; it may have been taken by an earlier process.
+        #: Lease on the board; an earlier process may have taken it.
         self.lease: Lease | None = None
-        #: Whether an earlier process took it: a job that it began may be under way.
+        #: True if an earlier process took the lease: its job may still be running.
         self.is_inherited = False
-        #: In the lab's state; None for a board that is in no lab.
+        #: Lease in the lab's state; None for a board outside labs.
         self.in_lab: LabLease | None = lab_lease(lab, board, use)
-        #: The lease on the board as it was last seen, whoever has it; None: there was none.
+        #: The lease last seen on the board, of any holder; None: there was no lease.
         self.seen: LeaseStatus | None = None
         #: File that keeps the last epoch that this host had of the board.
         self.epoch_file = state.with_suffix(".epoch")
         self._use = use
         self._note = note_of_use(lab, board, use)
         self._lock_file = state.with_suffix(".lock")
-        #: It was taken by this process, and no trial has begun under it.
+        #: True if this process took the lease and no trial has begun under it.
         self._is_new = False
         self._ending = ExitStack()
         self._locks = self._ending.enter_context(ExitStack())
@@ -168,39 +170,39 @@ class BoardClaim:
         self.give_up()
 
     def give_up(self) -> None:
-        """Let all of it go: on the board, in the lab, on this host."""
+        """Release all: on the board, in the lab, on this host."""
         self._ending.close()
 
     def lock(self) -> None:
-        """Lock the board against others of this host, by this address.
+        """Lock the board's address against other processes of this host.
 
-        The board is not contacted. Raises BoardBusy; also if another host has it in the lab.
+        Does not contact the board. Raises BoardBusy, also if another host has the board in the lab.
         """
         self._locks.enter_context(lock_board(self.board, self._lock_file, self._note))
         self._refuse_if_taken_in_lab()
 
     def lock_boot(self, boot_id: str) -> None:
-        """Lock the board against others of this host, by whatever address. Raises BoardBusy."""
+        """Lock the board on this host under any address. Raises BoardBusy."""
         lock = board_state(boot_id, self.board).with_suffix(".lock")
         self._locks.enter_context(lock_board(self.board, lock, self._note))
 
     def met(self, facts: BoardFacts, answers: Mapping[str, str]) -> None:
         """Recognise the board by its facts, under each of its names.
 
-        ``answers`` are those to :func:`labctl.board.lease.lease_question`. Raises BoardBusy.
+        ``answers`` are the answers to :func:`labctl.board.lease.lease_question`. Raises BoardBusy.
         """
         self.in_lab = lab_lease(self.lab, self.board, self._use, hardware_of(self.board, facts))
         self.see(self.leases.status_in(answers))
         self.lock_boot(facts.boot_id)
 
     def see(self, status: LeaseStatus | None) -> None:
-        """Note the lease that is on the board; nothing is changed there under a newer one."""
+        """Note the lease on the board; once a newer lease is there, nothing is changed there."""
         self.seen = status
         self.fence.epoch = status.lease.epoch if status else 0
 
     @property
     def on_board(self) -> Lease | None:
-        """The lease on the board as it was last seen."""
+        """The lease last seen on the board."""
         return None if self.seen is None else self.seen.lease
 
     def refuse_if_taken(
@@ -208,8 +210,8 @@ class BoardClaim:
     ) -> None:
         """Raise BoardBusy while another controller has the board, by its lease as last seen.
 
-        ``ours``: the last lease of the run that goes on, as its journal has it. With ``orphans`` a
-        job of this host whose controller died keeps the board as well: a resumed run takes it over.
+        ``ours``: the last lease in the journal of the run to resume. With ``orphans`` a job of this
+        host whose controller died also keeps the board: a resumed run takes it over.
         """
         self._refuse_if_taken_in_lab()
         before = self.seen
@@ -224,13 +226,13 @@ class BoardClaim:
                 self.in_lab.refuse_if_taken()
 
     def _refuse_conflict(self, before: LeaseStatus, *, orphans: bool = False) -> None:
-        """Raise BoardBusy rather than drive out a controller that is alive, or whose job runs."""
+        """Raise BoardBusy if the board's controller is alive, or its job runs."""
         lease = before.lease
         given = self.in_lab is not None and self.in_lab.gave(lease)
         is_over = given or is_own_token(lease.token)  # this host or the lab's state gave it
         left = self.in_lab.left_run(lease) if self.in_lab is not None else None
         if is_over and not orphans and left is None:
-            return  # its holder is dead: the lock is ours
+            return  # its holder is dead: we have the lock
         if before.alive and not is_over:
             why = f"it gave a sign of life {before.silent_seconds:.0f} s ago"
         elif self._has_running_jobs():
@@ -265,9 +267,9 @@ class BoardClaim:
     def take(self, also: str) -> Lease:
         """Take the board to measure on it: in the lab, then on itself.
 
-        The epoch is above every one that this host has ever had of the board, and the lab. ``also``
-        is that of :meth:`BoardLease.acquire`. Raises BoardBusy while another controller measures
-        there, and what that raises.
+        The epoch is above every epoch that this host or the lab ever had for the board. ``also`` is
+        passed to :meth:`BoardLease.acquire`. Raises BoardBusy while another controller measures
+        there, and the errors of ``acquire``.
         """
         token = new_own_token()
         above, given = self._last_epoch, None
@@ -291,9 +293,9 @@ class BoardClaim:
         return taken
 
     def keep(self, lease: Lease) -> None:
-        """Have the board under a lease that an earlier process took.
+        """Keep the board under a lease that an earlier process took.
 
-        Raises BoardBusy, LeaseLost, HostError: another has it in the lab.
+        Raises BoardBusy, LeaseLost, HostError if somebody else has it in the lab.
         """
         if self.in_lab is not None:
             self._take_in_lab(lease.token, keep_epoch=lease.epoch)
@@ -301,7 +303,7 @@ class BoardClaim:
         self.is_inherited = True
 
     def take_in_lab(self) -> None:
-        """Keep other users of the lab out; the board's lease stays as it is.
+        """Take the board in the lab, against its other users; the board's lease stays as it is.
 
         Raises BoardBusy, HostError.
         """
@@ -313,7 +315,7 @@ class BoardClaim:
             self._take_in_lab(new_own_token(), minimum_epoch=self.fence.epoch + 1)
 
     def _take_in_lab(self, token: str, *, minimum_epoch: int = 0, keep_epoch: int = 0) -> int:
-        """Have the lab's lease; from then on nothing is sent without it. Return its epoch."""
+        """Take the lab's lease; from then on nothing is sent without it. Return its epoch."""
         assert self.in_lab is not None
         was_taken = self.in_lab.is_taken
         with naming_run(self.lab, self.board.name):
@@ -327,12 +329,12 @@ class BoardClaim:
         self.see(LeaseStatus(lease, 0.0))
 
     def require(self) -> None:
-        """Raise LeaseLost once the lab's lease is over: nothing is recorded without it."""
+        """Raise LeaseLost once the lab's lease has ended: nothing is recorded without it."""
         if self.in_lab is not None:
             self.in_lab.check()
 
     def refuse_if_kept_for_another(self) -> None:
-        """Raise BoardBusy when the board's time now is another's: no new trial begins."""
+        """Raise BoardBusy if the board is now kept for somebody else: no new trial begins."""
         if self.in_lab is not None:
             self.in_lab.refuse_if_kept_for_another()
 
@@ -347,9 +349,10 @@ class BoardClaim:
         return self.leases.check_and_run(self.lease, script, timeout=timeout)
 
     def check_before_trial(self) -> None:
-        """As :meth:`check`; a lease that was taken for the first trial has just been seen.
+        """Do as :meth:`check`, except before the first trial under a new lease.
 
-        The agent that starts the trial looks at its epoch again.
+        A lease taken for the first trial has just been seen, and the agent that starts the trial
+        checks its epoch.
         """
         is_new, self._is_new = self._is_new, False
         if not is_new:
@@ -362,13 +365,13 @@ class BoardClaim:
         return self.lease.epoch
 
     def release(self, script: str) -> None:
-        """Let the board go before the context ends, and run a script with the same command."""
+        """Release the board before the context ends, and run a script with the same command."""
         assert self.lease is not None
         self.leases.release(self.lease, also=script)
         self.lease = None
 
     def _release(self) -> None:
-        # A board that is gone frees itself in time, and so does the lab's lease.
+        # A lost board frees itself after some time, and the lab's lease ends, too.
         try:
             if self.lease is not None:
                 with suppress(InfraError):

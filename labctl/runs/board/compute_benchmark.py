@@ -1,4 +1,4 @@
-"""Measure how fast a board's arithmetic is, by a small model that stays in memory."""
+"""Measure the speed of a board's arithmetic, with a small model that stays in memory."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -37,10 +37,10 @@ def benchmark_files(path: Path, board: Board, lab: LabFile) -> RecipeFiles:
 def compute_rate(
     held: BoardSession, prepared: Prepared, measuring: Measuring, paths: Mapping[str, str]
 ) -> ComputeRate:
-    """Run the benchmark; ``paths`` are where its files are on the board, by SHA-256.
+    """Run the benchmark; ``paths`` are the paths of its files on the board, by SHA-256.
 
-    Raises ConfigError (the model does not fit in half of the free memory: it would measure
-    storage), JobError (the program failed, or is not understood), LinkError, BoardError.
+    Raises ConfigError (the model does not fit in half of the free memory, so it would measure
+    storage), JobError (the program failed, or its output is not understood), LinkError, BoardError.
     """
     engine, file = prepared.engine, prepared.models[_MODEL]
     model = file.identity
@@ -84,6 +84,6 @@ def compute_rate(
 
 
 def _best(tests: tuple[tuple[int, tuple[int, ...]], ...]) -> float | None:
-    """Tokens a second in the best repetition: whatever else ran could only slow one down."""
+    """Tokens per second of the best repetition: other processes can only slow a repetition down."""
     rates = [tokens * 1e9 / min(samples) for tokens, samples in tests if tokens]
     return max(rates, default=None)

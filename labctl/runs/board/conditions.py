@@ -1,4 +1,4 @@
-"""Waiting for a board to be as a recipe asks for, and keeping it so while it is measured."""
+"""Conditions of a recipe on a board: wait until the board meets them, keep them while measuring."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,15 +19,15 @@ from labctl.runs.board.state_changes import ROOT, TIMEOUT_SECONDS, BoardChanges
 from labctl.transport.base import Transport, remote_words, require
 from labctl.units import duration
 
-#: How long a lost link is taken up again, to put back what was changed.
+#: Time (s) for reopening a lost link, to undo the changes.
 _RESTORE_SECONDS = 30.0
 
-#: Conditions that are read, and not set.
+#: Conditions that are only read, not set.
 _READ = frozenset({"temperature", "load", "memory"})
 
 
 def _nobody_else() -> None:
-    """Do nothing: the board is surely ours."""
+    """Do nothing: the board is certainly ours."""
 
 
 @dataclass
@@ -38,7 +38,7 @@ class BoardConditions:
     fence: Fence
     wanted: Conditions
     note: Callable[[str], None]
-    #: Between two looks at a board that has to cool: as seldom as a job is looked at.
+    #: Interval of looks at a board that must cool: as long as the interval of looks at a job.
     look_seconds: float = 5.0
     _once: list[ConditionRecord] = field(default_factory=list)
     _seen: list[ConditionRecord] = field(default_factory=list)
@@ -51,12 +51,12 @@ class BoardConditions:
 
     @property
     def last(self) -> tuple[ConditionRecord, ...]:
-        """The conditions as last seen, also those that were refused."""
+        """The conditions as last seen, also refused ones."""
         return (*self._once, *self._seen)
 
     @property
     def unlike(self) -> dict[str, JsonValue]:
-        """Those that must be equal in comparable records."""
+        """The conditions that must be equal in comparable records."""
         wanted = {
             "governor": self.wanted.governor,
             "frequency_mhz": self.wanted.frequency_mhz,
@@ -65,12 +65,12 @@ class BoardConditions:
         return {name: value for name, value in wanted.items() if value is not None}
 
     def restore(self) -> None:
-        """Put back what this or an earlier controller changed; note what cannot be."""
+        """Undo the changes of this or an earlier controller; report changes that remain."""
         if left := self.changes.restore():
             self.note(f"note: cannot restore the board's settings: {left}")
 
     def leave(self, mine: Callable[[], None]) -> None:
-        """Put back what this run changed, if the board is still ours; never raises InfraError."""
+        """Undo this run's changes, if the board is still ours; never raises InfraError."""
         if not self.wanted.changes:
             return
 
@@ -82,7 +82,7 @@ class BoardConditions:
         try:
             retry_infra(put_back, on=LINK_LOSSES, timeout=_RESTORE_SECONDS)
         except LeaseLost as error:
-            # What is noted there now may be the other run's, in the midst of a trial.
+            # The changes noted there now may be the other run's, during a trial.
             self.note(f"note: the board's present user will restore its settings: {error.message}")
         except InfraError as error:
             self.note(f"note: {left} ({error.message})")
@@ -92,11 +92,12 @@ class BoardConditions:
 
     @contextmanager
     def held(self, mine: Callable[[], None], *, restore: bool = True) -> Iterator[None]:
-        """Keep the board as asked for while the block lasts; put it back whatever happens.
+        """Keep the wanted conditions during the block; always undo the changes after it.
 
-        ``mine`` raises LeaseLost once another controller has the board. ``restore`` puts back first
-        what an earlier one left: not where this run had the board before, and a job of it may be
-        under way. What cannot be put back now, for want of a link, the next run puts back.
+        ``mine`` raises LeaseLost once another controller has the board. ``restore`` first undoes
+        the changes of an earlier controller; not if this run had the board before, since its job
+        may be running. Changes that cannot be undone now, without a link, are undone by the next
+        run.
         """
         if restore:
             self.restore()
@@ -107,7 +108,7 @@ class BoardConditions:
             self.leave(mine)
 
     def hold(self) -> None:
-        """Set what stays for the whole run. Raises ConfigError when strict and not possible."""
+        """Set the conditions of the whole run. Raises ConfigError if strict and not possible."""
         found = []
         if self.wanted.governor is not None:
             found.append(
@@ -127,11 +128,11 @@ class BoardConditions:
     def ready(
         self, longest_s: float = math.inf, mine: Callable[[], None] = _nobody_else
     ) -> tuple[ConditionRecord, ...]:
-        """Wait until a trial may start, for ``longest_s`` at most; how the board is then.
+        """Wait until a trial may start, for ``longest_s`` at most; return the board's conditions.
 
-        What was set is looked at again, and set again where a restart undid it. ``mine`` raises
-        when another controller took the board meanwhile. Raises BoardNotReady when strict and the
-        board does not become what was asked for.
+        Settings are checked again, and repeated if a restart undid them. ``mine`` raises if another
+        controller took the board meanwhile. Raises BoardNotReady if strict and the board does not
+        meet the conditions.
         """
         self.hold()
         limit = max(0.0, min(self.wanted.max_wait or DEFAULT_MAX_WAIT_SECONDS, longest_s))
@@ -187,7 +188,7 @@ class BoardConditions:
     def _look(self) -> list[ConditionRecord]:
         wanted, found, script = self.wanted, [], [f"{SECTION}{ROOT}"]
         if wanted.max_start_temperature is not None:
-            # The agent is the one reader of thermal zones: it knows which are not to be trusted.
+            # Only the agent reads thermal zones: it knows the zones that cannot be trusted.
             agent = self.fence.agent
             assert agent is not None, "a trial starts on a board that has its agent"
             script.append(f"section heat; {remote_words(agent, 'facts')} </dev/null")
@@ -221,7 +222,7 @@ class BoardConditions:
 
 
 def _missed(seen: Iterable[ConditionRecord]) -> str:
-    """Describe the conditions that are not met, in one line; empty if all are."""
+    """Describe the conditions that are not met, in one line; empty if all are met."""
     return "; ".join(
         f"{one.name}: {one.had}, wanted {one.wanted}" for one in seen if one.ok is False
     )
@@ -230,7 +231,7 @@ def _missed(seen: Iterable[ConditionRecord]) -> str:
 def _heat(facts: str, most: float) -> ConditionRecord:
     """Judge the temperature in the agent's facts: unknown if a zone is not trusted."""
     try:
-        sample = TelemetrySample.of_json(facts)
+        sample = TelemetrySample.of_json(facts, extra="ignore")
     except ValueError:
         sample = TelemetrySample(mono_ns=0)
     heat = None if sample.hottest_mc is None else sample.hottest_mc / 1000
@@ -250,7 +251,7 @@ def _bounded(
 
 
 def _load(answers: Mapping[str, str]) -> float | None:
-    """CPUs that were busy between two looks at /proc/stat (proc(5): idle and iowait are not)."""
+    """CPUs busy between two looks at /proc/stat (proc(5): idle and iowait are not)."""
     try:
         before, after = (
             [int(word) for word in answers[name].split()[1:9]] for name in ("before", "after")

@@ -1,4 +1,4 @@
-"""Preview of a deploy: what it would send to a board, before the first byte is sent."""
+"""Preview of a deploy: the files it would send to a board, before the first byte is sent."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from labctl.runs.observer import Observer
 from labctl.runs.planning.forecast import make_forecast
 from labctl.runs.planning.memory_fit import MemoryFit
 
-#: Between two signs of life while something is sent; silence of ALIVE_SECONDS is a death.
+#: Interval (s) of signs of life while sending; after ALIVE_SECONDS of silence a controller is dead.
 SIGN_SECONDS = 60.0
 
 
@@ -26,9 +26,9 @@ SIGN_SECONDS = 60.0
 class DeployPreview:
     """Planned deploy to a board.
 
-    ``problems`` are all reasons why it cannot; ``known_bytes_per_second`` is the speed of an
-    earlier delivery to this board, None where there was none; ``limit_bytes_per_second`` what it
-    may be.
+    ``problems`` are all reasons why it is impossible; ``known_bytes_per_second`` is the speed of an
+    earlier delivery to this board, None without an earlier delivery; ``limit_bytes_per_second`` is
+    the maximum allowed speed.
     """
 
     board: Board
@@ -40,7 +40,7 @@ class DeployPreview:
 
     @property
     def bytes_per_second(self) -> float | None:
-        """Expected speed: that of earlier deliveries or the limit, whichever is less."""
+        """Expected speed: the speed of earlier deliveries or the limit, whichever is lower."""
         rates = (self.known_bytes_per_second, self.limit_bytes_per_second)
         return min((rate for rate in rates if rate is not None), default=None)
 
@@ -52,7 +52,7 @@ class DeployPreview:
 
     @property
     def warnings(self) -> list[str]:
-        """Say what will be slow, or fail, for want of memory."""
+        """Return warnings about slow or failing variants because of too little memory."""
         return warnings(self.fits)
 
     @property
@@ -66,7 +66,7 @@ class DeployPreview:
 def preview_deploy(
     held: BoardSession, prepared: Sequence[Prepared], limit_bytes_per_second: float | None = None
 ) -> DeployPreview:
-    """Look at a board and say what recipes need of it. Raises as :func:`missing_on` does."""
+    """Contact a board and return what recipes need on it. Raises as :func:`missing_on` does."""
     wanted, found = missing_on(held, prepared)
     try:
         _ = held.agent_object
@@ -77,21 +77,21 @@ def preview_deploy(
 
 
 def memory_fits(held: BoardSession, prepared: Iterable[Prepared]) -> Iterator[MemoryFit]:
-    """Yield the memory that each variant needs on a board, where enough of its model is known."""
+    """Yield the memory that each variant needs on a board, if enough of its model is known."""
     for one in prepared:
         if one.tells_memory:
             yield from make_forecast(one, held.facts, held.rates).fits
 
 
 def warnings(fits: Iterable[MemoryFit]) -> list[str]:
-    """Say what will be slow, or fail, for want of memory."""
+    """Return warnings about slow or failing variants because of too little memory."""
     return [text for fit in fits if (text := fit.warning())]
 
 
 def missing_on(
     held: BoardSession, prepared: Iterable[Prepared]
 ) -> tuple[DeployPlan, list[LabctlError]]:
-    """Ask a board what it has of what recipes need; all reasons why the rest cannot be sent.
+    """Ask which files of recipes a board lacks; also return all reasons why they cannot be sent.
 
     Raises what :meth:`BoardSession.plan` raises.
     """
@@ -101,10 +101,10 @@ def missing_on(
 def missing_objects(
     held: BoardSession, wanted_objects: Iterable[Object]
 ) -> tuple[DeployPlan, list[LabctlError]]:
-    """Ask a board what it has of some files; see :func:`missing_on`."""
+    """Ask which of some files a board lacks; see :func:`missing_on`."""
     objects: dict[str, Object] = {}
     for item in wanted_objects:
-        # What one recipe executes may be a mere file to another.
+        # A file that one recipe executes may be plain data for another recipe.
         if item.sha256 not in objects or item.executable:
             objects[item.sha256] = item
     wanted = held.plan(objects.values())
@@ -123,10 +123,10 @@ def take_and_send(
     observer: Observer,
     before_use: Callable[[BoardSession], None] = lambda _held: None,
 ) -> tuple[Lease, dict[str, str]]:
-    """Take a board's lease, and send what it lacks; the lease, and the paths by SHA-256.
+    """Take a board's lease, and send missing files; return the lease, and the paths by SHA-256.
 
-    ``before_use`` gets the board between the two: it is ours, and nothing was sent. A board that is
-    no longer as it was planned for is looked at again. Raises what that,
+    ``before_use`` gets the board between both steps: it is ours, and nothing was sent. A board that
+    no longer fits the plan is looked at again. Raises what ``before_use``,
     :meth:`BoardSession.take_for` and :func:`send` raise.
     """
     plan = replace(plan, objects=(*plan.objects, held.agent_object))
@@ -140,7 +140,7 @@ def take_and_send(
 def send_observed(
     held: BoardSession, plan: DeployPlan, observer: Observer, *, has_asked: bool = False
 ) -> dict[str, str]:
-    """Send what the board lacks as :func:`send` does; an observer sees how far it is."""
+    """Send missing files to the board as :func:`send` does; an observer sees the progress."""
     options = DeployOptions(progress=sending(observer), on_loss=observer.link_lost)
     with Stopwatch().noted(held.rate_file) as watch:
         return send(held, plan, options, watch, has_asked=has_asked)
@@ -154,13 +154,13 @@ def send(
     *,
     has_asked: bool = False,
 ) -> dict[str, str]:
-    """Carry out a plan under the board's lease; the paths by SHA-256.
+    """Carry out a plan under the board's lease; return the paths by SHA-256.
 
-    ``watch`` counts what is sent. ``has_asked``: the store was asked for it with the lease. Raises
-    what :func:`missing_objects` and :func:`labctl.deploy.send.deploy` raise, LeaseLost, and all
-    reasons why the board cannot take the files.
+    ``watch`` counts the sent bytes. ``has_asked``: the store was asked when the lease was taken.
+    Raises what :func:`missing_objects` and :func:`labctl.deploy.send.deploy` raise, LeaseLost, and
+    all reasons why the board cannot take the files.
     """
-    # What is there is noted as wanted, by the agent; what is torn goes, to make room for its like.
+    # The agent marks existing files as wanted, and removes incomplete files to make room.
     if not has_asked:
         plan, found = missing_objects(held, (*plan.objects, held.agent_object))
         refuse(found, held.board.name)
@@ -176,21 +176,21 @@ def send(
 
 
 def signs_of_life(held: BoardSession, every: float = SIGN_SECONDS) -> Callable[[int], None]:
-    """Make the hook that gets bytes before they are sent; it raises LeaseLost."""
+    """Return the hook that is called before bytes are sent; it raises LeaseLost."""
     due = time.monotonic() + every
 
     def sign(_count: int) -> None:
         nonlocal due
         if time.monotonic() >= due:
             due = time.monotonic() + every
-            with suppress(LinkError):  # who sends notices that, too, and takes it up again
+            with suppress(LinkError):  # the sender notices that, too, and retries
                 held.claim.check()
 
     return sign
 
 
 def objects_of(prepared: Prepared) -> list[Object]:
-    """List what a recipe needs on a board, the agent apart."""
+    """List the files that a recipe needs on a board, without the agent."""
     models = [
         Object(
             file.identity.sha256,
@@ -205,18 +205,18 @@ def objects_of(prepared: Prepared) -> list[Object]:
 
 
 def program_path(prepared: Prepared, paths: Mapping[str, str]) -> str:
-    """Path of the program on a board; ``paths`` are those of the sent files, by SHA-256."""
+    """Return the program's path on a board; ``paths`` are the sent files' paths, by SHA-256."""
     return prepared.tool.name if prepared.program is None else paths[prepared.program.sha256]
 
 
 def _size(model: ModelIdentity) -> int:
-    """Return the size of a file that is here or expected; only an imported run knows none."""
+    """Return the size of a file that is here or expected; only in an imported run it is unknown."""
     assert model.size_bytes is not None
     return model.size_bytes
 
 
 def sending(observer: Observer) -> OnProgress:
-    """Make what shows an observer how far an object is."""
+    """Return a function that shows an observer the progress of an object."""
 
     def sent(item: Object, done: int) -> None:
         observer.sent(f"send {item.name}", done, item.size_bytes)

@@ -1,9 +1,8 @@
 """The lease of a board in the lab's state, and its renewal.
 
 The lab's state decides between controllers of all hosts that share it. A thread renews the leases
-of a process. A process that cannot renew them in time (the database is gone, or it was stopped
-itself) sends nothing more to its boards and records nothing more, before anybody else can have
-them.
+of a process. A process that cannot renew them in time (the database is gone, or the process was
+suspended) stops sending to its boards and stops recording, before anybody else can have the boards.
 """
 
 import threading
@@ -23,7 +22,7 @@ from labctl.state.reservations import Reservation, other_keeps
 from labctl.state.state import LabState, lab_state
 from labctl.state.uses import UseKind
 
-#: Time to wait for a database that does not answer while a board is released.
+#: Time (s) to wait for a database that does not answer while a board is released.
 _LEAVE_SECONDS = 10.0
 _RENEWALS = 3
 
@@ -33,26 +32,26 @@ class BoardUse:
     """Reason for which a board is taken; others see it."""
 
     purpose: str
-    #: The longest that it may take, in s: a board that is kept for another by then is not taken.
+    #: Maximum time (s) of the use: a board kept for somebody else within this time is not taken.
     max_seconds: float = 0.0
-    #: ``USER@HOST`` for whom it is; None: who runs this process.
+    #: ``USER@HOST`` for whom the board is taken; None: the user of this process.
     holder: str | None = None
-    #: Id of the job that has claimed the board, and its attempt; None: a new one begins with it.
+    #: Id of the job that claimed the board, and its attempt; None: the use begins a new job.
     job: str | None = None
     attempt: int | None = None
     kind: UseKind = "run"
-    #: The run that it is for.
+    #: The run of this use.
     run: str | None = None
 
 
-#: The use of a board by a server of no job and no run.
+#: The use of a board by a server outside jobs and runs.
 SERVE = BoardUse("serve", kind="serve")
 
 
 class LeaseRenewer:
-    """Renews the leases that it has; the thread lives as long as there are any.
+    """Renews its leases; the thread lives as long as there are leases.
 
-    A lease is renewed ``renewals`` times in its time.
+    A lease is renewed ``renewals`` times within its duration.
     """
 
     def __init__(self, leases: BoardLeases, *, renewals: int = _RENEWALS):
@@ -60,7 +59,7 @@ class LeaseRenewer:
         self._renewals = renewals
         self._kept: list[LabLease] = []
         self._changed = threading.Condition()
-        #: Held during a transaction, and until all have its result.
+        #: Held during a transaction, and until all leases have its result.
         self._renewing = threading.Lock()
         self._thread: threading.Thread | None = None
 
@@ -73,7 +72,7 @@ class LeaseRenewer:
                 self._thread.start()
 
     def remove(self, lease: "LabLease") -> None:
-        """Renew a lease no more; a renewal under way is waited for."""
+        """Stop renewing a lease; wait for a renewal under way."""
         self._forget(lease)
         if self._renewing.acquire(timeout=_LEAVE_SECONDS):
             self._renewing.release()
@@ -128,7 +127,7 @@ def lease_renewer(lab: LabFile, *, renewals: int = _RENEWALS) -> LeaseRenewer:
 
 
 class LabLease:
-    """The lease that a lab's state has of one board."""
+    """The lease of one board in a lab's state."""
 
     def __init__(
         self, state: LabState, renewer: LeaseRenewer, board: Board, use: BoardUse, hardware: str
@@ -144,7 +143,7 @@ class LabLease:
         self._kept_for_another: Reservation | None = None
         #: Held while the lease is changed: an older answer never replaces a newer one.
         self._changing = threading.Lock()
-        #: No program of the last holder's is on the board.
+        #: True if no program of the last holder runs on the board.
         self._is_idle = False
 
     @property
@@ -159,7 +158,7 @@ class LabLease:
 
     @property
     def is_taken(self) -> bool:
-        """True once this process took the board; also when it has lost it."""
+        """True once this process took the board, also after it lost the board."""
         return self._lease is not None
 
     @property
@@ -170,13 +169,13 @@ class LabLease:
         return self._lease
 
     def refuse_if_taken(self) -> None:
-        """Raise what :meth:`take` would, as far as it is known without the board."""
+        """Raise the error of :meth:`take`, as far as known without contact to the board."""
         self.leases.refuse_if_taken(self._wish(""))
 
     def left_run(self, lease: Lease | None) -> BoardBusy | None:
-        """Return that a run whose process died may be on the board, of which ``lease`` is.
+        """Return the error if the run of a dead process may be on the board with this ``lease``.
 
-        None: there is none, or it is this use's own.
+        None: no such run, or it belongs to this use.
         """
         left = None
         if lease is not None and lease.state == self.identity:
@@ -185,7 +184,7 @@ class LabLease:
         return left
 
     def saw_idle(self) -> None:
-        """Take note that no program of the last holder's is on the board."""
+        """Note that no program of the last holder runs on the board."""
         self._is_idle = True
 
     def _wish(self, token: str) -> Wish:
@@ -206,9 +205,9 @@ class LabLease:
         )
 
     def gave(self, lease: Lease) -> bool:
-        """Return True if this state gave a board's own lease to a holder that is dead by now.
+        """Return True if this state gave a board's own lease to a holder that has died.
 
-        The caller has the board in the lab, or knows that nobody does. Raises BoardBusy where the
+        The caller has the board in the lab, or knows that nobody has it. Raises BoardBusy if the
         holder is alive and has the board under another name.
         """
         if lease.state != self.identity:
@@ -217,10 +216,10 @@ class LabLease:
         return True
 
     def take(self, token: str, *, minimum_epoch: int = 0, keep_epoch: int = 0) -> int:
-        """Take the board, or raise the epoch of the lease that this process has; that epoch.
+        """Take the board, or raise the epoch of this process's lease; return that epoch.
 
-        ``token`` is one of this host's. With ``keep_epoch`` the epoch of a lease on the
-        board is kept, unless another had a greater one. Raises BoardBusy, LeaseLost, HostError.
+        ``token`` is a token of this host. With ``keep_epoch`` the epoch of a lease on the board is
+        kept, unless another lease had a greater epoch. Raises BoardBusy, LeaseLost, HostError.
         """
         if self._lease is not None:
             if not keep_epoch:
@@ -233,13 +232,13 @@ class LabLease:
         return self._lease.epoch
 
     def raise_epoch(self, epoch: int) -> None:
-        """Raise the epoch where the board's own is above it. Raises LeaseLost, HostError."""
+        """Raise the epoch if the board's own epoch is higher. Raises LeaseLost, HostError."""
         with self._changing:
             if epoch > self.now.epoch:
                 self._lease = self.leases.raise_epoch(self.now, epoch)
 
     def check(self) -> None:
-        """Raise LeaseLost once the lease is over, or may be soon."""
+        """Raise LeaseLost once the lease has ended, or may end soon."""
         if self._lost is not None:
             raise self._lost.again()
         if self._lease is not None and steady_seconds() >= self._lease.stop_before:
@@ -250,7 +249,7 @@ class LabLease:
             raise late.of_host() if self._unanswered else late
 
     def refuse_if_kept_for_another(self) -> None:
-        """Raise BoardBusy when the board's time now is another's: nothing new begins.
+        """Raise BoardBusy if the board is now kept for somebody else: nothing new begins.
 
         Raises LeaseLost as :meth:`check` does.
         """
@@ -259,7 +258,7 @@ class LabLease:
             raise other_keeps(self._kept_for_another)
 
     def release(self) -> None:
-        """Let the board go. Raises HostError; then the lease ends by itself."""
+        """Release the board. Raises HostError; then the lease ends by itself."""
         if self._lease is None:
             return
         self._renewer.remove(self)
@@ -269,12 +268,12 @@ class LabLease:
 
     @property
     def held(self) -> StateLease:
-        """The lease as it was last known."""
+        """The last known lease."""
         assert self._lease is not None
         return self._lease
 
     def renewed(self, now: StateLease | LeaseLost) -> None:
-        """Take note of the lease as it is now; an epoch that was raised meanwhile stays."""
+        """Note the present lease; keep an epoch that was raised meanwhile."""
         if isinstance(now, LeaseLost):
             self._lost = now.of_host() if self._unanswered else now
             return
@@ -283,23 +282,23 @@ class LabLease:
         self._unanswered = None
 
     def kept_for_another(self, by: Reservation | None) -> None:
-        """Take note of what keeps the board for somebody else now."""
+        """Note the reservation that keeps the board for somebody else now."""
         self._kept_for_another = by
 
     def unanswered(self, error: HostError | ConfigError) -> None:
-        """Take note that the lease was not renewed; the database may answer before it is over."""
+        """Note that the lease was not renewed; the database may answer before the lease ends."""
         self._unanswered = error if isinstance(error, HostError) else None
 
     def _keep(self) -> None:
-        """Renew the lease until it is let go or lost."""
+        """Renew the lease until it is released or lost."""
         self._renewer.add(self)
 
 
 def hardware_of(board: Board, facts: BoardFacts) -> str:
-    """Name the board itself in this boot, whatever devices.yaml calls it.
+    """Return a name of the board itself in this boot, for all its names in devices.yaml.
 
-    Vendors give one serial number to all their boards; a restarted board is known by its lease.
-    Boards that are none, of one host, differ in their workdirs.
+    Vendors give one serial number to all their boards; a restarted board is recognised by its
+    lease. Virtual boards of one host differ in their workdirs.
     """
     where = "" if facts.execution is Execution.BOARD else f" {board.workdir}"
     return f"boot {facts.boot_id}{where}"
@@ -308,9 +307,9 @@ def hardware_of(board: Board, facts: BoardFacts) -> str:
 def lab_lease(
     lab: LabFile, board: Board, use: BoardUse | None, hardware: str = ""
 ) -> LabLease | None:
-    """Return the lease to take in the lab's state; None for a board that is in no lab, or no use.
+    """Return the lease to take in the lab's state; None for a board outside labs, or without a use.
 
-    Raises ConfigError for a database that cannot be.
+    Raises ConfigError for an impossible database.
     """
     if use is None or not lab.path.is_file():
         return None

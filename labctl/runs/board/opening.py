@@ -1,10 +1,10 @@
-"""The way of a run to its board: look, prepare, claim once.
+"""Open the board of a run: look, prepare, claim once.
 
-A loose cable, a board of another target or one that is taken shows in seconds, not after gigabytes
-were downloaded, quantized or hashed. While they are, the board is let go: nobody waits for that.
-Where all is here already, the look and the claim are one contact.
+A loose cable, a wrong target or a board in use shows in seconds, not after gigabytes were
+downloaded, quantized or hashed. During that work the board is released, so nobody waits for it. If
+all files are here already, the look and the claim are one contact.
 
-What a deploy would send is worked out before the first byte is sent.
+The plan of a deploy is complete before the first byte is sent.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,9 +30,10 @@ from labctl.transport.base import Transport
 
 @dataclass(frozen=True)
 class ReadyBoard:
-    """A board that can be claimed for recipes of which nothing is missing on this host.
+    """A board that can be claimed for recipes whose files are all on this host.
 
-    ``missing`` is what it lacks. ``warned``: warnings that were shown before models were fetched.
+    ``missing``: the files that the board lacks. ``warned``: warnings that were shown before models
+    were fetched.
     """
 
     held: BoardSession
@@ -43,17 +44,17 @@ class ReadyBoard:
 
 @dataclass
 class WayToBoard:
-    """The way to one board for some recipes; the board is let go at the end of the context.
+    """Opens one board for some recipes; the board is released at the end of the context.
 
-    ``check`` may refuse the board by its facts, whenever it is looked at: while models are fetched,
-    it may become another. ``ours`` is the last lease of a run that goes on, by its journal: it
-    keeps nobody out. ``build`` makes the agent for the board's machine if that is missing here;
-    None: nothing is built. Others may use the board in ``aside``, while models are fetched.
+    ``check`` may refuse the board by its facts at each look: while models are fetched, the board
+    may change. ``ours`` is the last lease in the journal of a run to resume: it does not make the
+    board busy. ``build`` makes the agent for the board's machine if it is missing here; None:
+    nothing is built. Others may use the board in ``aside``, while models are fetched.
 
-    Each step raises BoardBusy and what else :func:`labctl.runs.board.session.hold_board` raises,
-    what :func:`labctl.models.resolve.resolve` raises, and all problems of
-    :func:`labctl.deploy.plan.refuse` as soon as they are known. A board that breaks the work off
-    is to be checked before the next job.
+    Each step raises the errors of :func:`labctl.runs.board.session.hold_board` (such as BoardBusy)
+    and of :func:`labctl.models.resolve.resolve`, and all problems of
+    :func:`labctl.deploy.plan.refuse` as soon as they are known. A board that interrupts the work is
+    marked for a check before the next job.
     """
 
     board: Board
@@ -78,7 +79,7 @@ class WayToBoard:
             self._want_check(f"{self.use.purpose} broke off there: {error.message}")
 
     def look(self) -> BoardSession:
-        """Contact the board if nobody has it; this host's lock is kept until it is let go."""
+        """Contact the board if nobody has it; keep this host's lock until the board is released."""
         self._hold.close()
         transport = self._hold.enter_context(self.connect())
         held = self._hold.enter_context(hold_board(self.board, transport, self.lab, self.use))
@@ -86,11 +87,11 @@ class WayToBoard:
         held.claim.refuse_if_taken(ours=self.ours)
         self.check(held.facts)
         for one in self.files:
-            as_scheduled(one.recipe, held.facts)  # raises for CPUs that it does not have
+            as_scheduled(one.recipe, held.facts)  # raises for CPUs that the board lacks
         return held
 
     def prepare(self, held: BoardSession) -> ReadyBoard:
-        """Fetch and build what is missing on this host, with no board held, and look again."""
+        """Fetch and build missing files on this host, without holding a board, and look again."""
         if self.build is not None:
             machine, root = held.facts.machine, self.lab.root
             if agent := missing_agent(machine, held.target, root, with_stale=True):
@@ -102,7 +103,7 @@ class WayToBoard:
         if not is_ready:
             expected = [one.expected(self.observer.step) for one in self.files]
             refuse(missing_on(held, expected)[1], self.board.name)
-            held.bring_agent(sending(self.observer))  # whose facts count; it may be missing here
+            held.bring_agent(sending(self.observer))  # its facts count; it may be missing here
             warned = warnings(memory_fits(held, expected))
             for warning in warned:
                 self.observer.note(f"note: before anything is fetched: {warning}")

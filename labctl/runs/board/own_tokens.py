@@ -1,6 +1,6 @@
-"""Tokens of leases that a host knows again as its own, whichever of its processes took them.
+"""Tokens of leases that a host recognises as its own, from any of its processes.
 
-A token is a nonce and its HMAC by a secret of the host: nobody keeps a list of tokens.
+A token is a nonce and its HMAC with a secret of the host, so no list of tokens is needed.
 """
 
 import hashlib
@@ -9,12 +9,14 @@ import secrets
 from pathlib import Path
 
 from labctl.errors import HostError
-from labctl.files import locked, state_dir, write_atomic
+from labctl.files import write_atomic
+from labctl.folders import state_dir
+from labctl.locks import locked
 
 _NONCE_DIGITS = 16
 #: Hexadecimal digits of the secret, and of an HMAC with SHA-256.
 _DIGITS = 64
-#: Another labctl makes the secret within this time (s).
+#: Time (s) within which another labctl has written the secret.
 _LOCK_SECONDS = 10.0
 
 
@@ -24,14 +26,14 @@ def secret_path() -> Path:
 
 
 def new_own_token() -> str:
-    """Make a lease's token. Raises HostError."""
+    """Make a token for a lease. Raises HostError."""
     secret = _read_secret() or _make_secret()
     nonce = secrets.token_hex(_NONCE_DIGITS // 2)
     return nonce + _signature(secret, nonce)
 
 
 def is_own_token(token: str) -> bool:
-    """Tell whether this host took the lease with a token. Raises HostError."""
+    """Return True if this host took the lease with this token. Raises HostError."""
     nonce, signature = token[:_NONCE_DIGITS], token[_NONCE_DIGITS:]
     if len(signature) != _DIGITS or (secret := _read_secret()) is None:
         return False

@@ -1,6 +1,6 @@
 """Servers on a board that is held, for :mod:`labctl.engines.server_lifecycle`.
 
-A server is a job of the agent's: it outlives the link, and ends with its time, or when another
+A server is a job of the agent: it outlives the link, and ends at its time limit, or when another
 controller takes the board. Requests go through a port of this host, which outlives the link too.
 """
 
@@ -35,20 +35,20 @@ from labctl.runs.board.session import BoardSession
 from labctl.transport.base import remote_words
 from labctl.transport.port_forwarding import forwarded_port
 
-#: Names of the jobs that are servers begin so.
+#: Prefix of the names of server jobs.
 _PREFIX = "serve-"
-#: Below those that kernels give to connections (32768), above those of services.
+#: Below the ports that kernels give to connections (32768), above the ports of services.
 _FIRST_PORT, _PORTS = 20_000, 12_000
 _PORT_ATTEMPTS = 20
 _ANSWER_SECONDS = 20.0
-#: Nobody who listens is silent and refuses at once.
+#: A port without a listener refuses within this time.
 _PORT_SECONDS = 1.0
-#: Between two looks at the job: each costs the board a process.
+#: Interval of looks at the job: each look costs the board a process.
 _LOOK_SECONDS = 1.0
-#: A server has its own log of every request.
+#: Large, because a server logs every request.
 _MOST_OUTPUT_BYTES = 1 << 30
 _SAMPLE_MS = 10_000
-#: Of its output, for error messages, while it runs.
+#: Bytes of a running server's output for error messages.
 _TAIL_BYTES = 64 << 10
 
 T = TypeVar("T")
@@ -56,10 +56,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class BoardServers:
-    """Starts servers on a held board, under its lease; what they print is kept in ``folder``.
+    """Starts servers on a held board, under its lease; their output is kept in ``folder``.
 
-    ``seconds`` is the longest that one may run: the agent ends it then, whoever has died.
-    ``on_link_loss`` gets each loss that is tried again, ``note`` what people should know.
+    ``seconds`` is the maximum run time of a server: the agent ends it then, also if its controller
+    died. ``on_link_loss`` gets each loss that is retried, ``note`` lines for people.
     """
 
     held: BoardSession
@@ -71,7 +71,7 @@ class BoardServers:
     def clear(self) -> None:
         """End the servers that dead controllers left on the board, and remove their files.
 
-        Nobody else's: the board is ours. Raises LinkError, BoardError.
+        No other servers can run there: the board is ours. Raises LinkError, BoardError.
         """
         jobs = self.held.agent.job_directory(_PREFIX).removesuffix(_PREFIX)
         look = f"cd {remote_words(jobs)} 2>/dev/null || exit 0; ls"
@@ -80,7 +80,7 @@ class BoardServers:
             _end(self.held.agent, f"{jobs}{name}")
 
     def free_port(self) -> int:
-        """Return a port of the board on which nobody listens now. Raises LinkError, BoardError."""
+        """Return a port of the board without a listener. Raises LinkError, BoardError."""
         for _ in range(_PORT_ATTEMPTS):
             port = _FIRST_PORT + secrets.randbelow(_PORTS)
             if not self._is_taken(port):
@@ -93,8 +93,8 @@ class BoardServers:
                 stream.timeout = _PORT_SECONDS
                 return stream.receive(1) != b""
         except CommandTimeout:
-            return True  # it waits to be asked
-        except (LinkRefused, DeviceLost):  # an hdc server accepts before it knows
+            return True  # it waits for a request
+        except (LinkRefused, DeviceLost):  # an hdc server accepts before it knows the result
             return False
 
     def start(self, argv: Sequence[str], port: int) -> "BoardServer":
@@ -134,13 +134,13 @@ class BoardServer:
 
     @property
     def address(self) -> str:
-        """Its address for this host; it stays while the link comes and goes."""
+        """Its address on this host; it stays the same when the link is lost and reopened."""
         return f"http://127.0.0.1:{self.port}"
 
     def end(self) -> JobStatus | None:
-        """Return its end; None while it runs, as far as was looked in the last second.
+        """Return its end; None while it runs, by a look in the last second.
 
-        Raises LinkError when the link stays lost, BoardRebooted, LeaseLost, BoardError.
+        Raises LinkError if the link stays lost, BoardRebooted, LeaseLost, BoardError.
         """
         if self._lost is not None:
             raise self._lost.again()
@@ -159,8 +159,8 @@ class BoardServer:
     def stop(self) -> None:
         """End it, keep its output in the folder, and remove it from the board.
 
-        Without a link its own time ends it, or whoever has the board next. Output that cannot be
-        fetched is noted.
+        Without a link its time limit ends it, or the next user of the board. Reports output that
+        cannot be fetched.
         """
         agent, directory = self.host.held.agent, self.started.directory
         with self.ending:
@@ -181,7 +181,7 @@ class BoardServer:
 
     @contextmanager
     def signs_of_life(self) -> Iterator[None]:
-        """Say on the board, while it serves, that its controller lives."""
+        """Give signs of life of its controller on the board while it serves."""
         over = threading.Event()
 
         def sign() -> None:
@@ -213,12 +213,12 @@ class BoardServer:
 
 
 def _end_if_reached(agent: BoardAgent, directory: str) -> None:
-    with suppress(InfraError):  # its own time ends it, or whoever has the board next
+    with suppress(InfraError):  # its time limit ends it, or the next user of the board
         _end(agent, directory)
 
 
 def _end(agent: BoardAgent, directory: str) -> None:
-    """End a job, and remove what it left."""
-    with suppress(BoardRebooted):  # a board that restarted has no such job, but its files
+    """End a job, and remove its files."""
+    with suppress(BoardRebooted):  # after a restart the job is gone, but its files remain
         agent.stop(directory)
     agent.remove(directory)

@@ -1,4 +1,4 @@
-"""A session with one board: its facts, its agent, its store, under a claim to it."""
+"""A session with one board under a claim: its facts, its agent, its store."""
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
@@ -53,7 +53,7 @@ from labctl.transport.readiness import board_state as link_state
 from labctl.virtual.marks import BOOT_ID
 
 PROBE_SECONDS = 20.0
-#: Pages that the kernel keeps for itself differ a little from boot to boot.
+#: The number of pages that the kernel keeps for itself differs a little from boot to boot.
 _MEMORY_TOLERANCE = 0.02
 
 
@@ -64,11 +64,11 @@ class BoardSession:
     claim: BoardClaim
     lab: LabFile
     target: Target
-    #: As its shell tells them; as its agent does once that is brought.
+    #: From its shell; from its agent once the agent is there.
     facts: BoardFacts
     #: File that keeps the speed of its link.
     rate_file: Path
-    #: Settings that an earlier controller changed may still be so.
+    #: True if changes of an earlier controller may remain.
     has_changes: bool = True
     _agent: BoardAgent | None = None
 
@@ -80,28 +80,28 @@ class BoardSession:
 
     @property
     def agent(self) -> BoardAgent:
-        """The agent, once it is brought."""
+        """The agent, once it was sent."""
         assert self._agent is not None
         return self._agent
 
     @property
     def store(self) -> BoardStore:
-        """Its store; once the agent is brought, that does the hashing."""
+        """Its store; once the agent was sent, the agent does the hashing."""
         words = ("sha256sum",) if self._agent is None else (self._agent.path, "hash")
         return BoardStore(self.transport, self.board.workdir, hash_command=words, fence=self.fence)
 
     def conditions(self, wanted: Conditions, note: Callable[[str], None]) -> BoardConditions:
-        """Return the conditions that a recipe wants of the board; ``note`` reports lines."""
+        """Return the conditions of a recipe on the board; ``note`` reports lines."""
         return BoardConditions(self.transport, self.fence, wanted, note)
 
     @property
     def rates(self) -> Rates | None:
-        """Rates of the board: of its last probe, else of its target; None if neither has any."""
+        """Rates of the board, from its last probe, else its target; None if neither has rates."""
         return board_rates(self.lab.root, self.board.name, self.target)
 
     @cached_property
     def agent_artifact(self) -> Artifact:
-        """The agent for the board, as built last. Raises ConfigError if it is not built yet."""
+        """The last built agent for the board. Raises ConfigError if it is not built yet."""
         return agent_artifact(self.facts.machine, self.target, self.lab.root)
 
     @cached_property
@@ -110,14 +110,14 @@ class BoardSession:
         return agent_object(self.facts, lambda _machine: self.agent_artifact.tool(AGENT_PRODUCT))
 
     def plan(self, wanted: Collection[Object]) -> DeployPlan:
-        """Ask which files are missing on the board; an agent that is there is used from then on.
+        """Ask which files are missing on the board; use its agent from then on, if it has one.
 
         Raises LinkError, BoardError, ConfigError: CPUs without the target's instructions.
         """
         try:
             agent = self.agent_object if self._agent is None else None
         except ConfigError:
-            agent = None  # it is to be built; else `bring_agent` says so
+            agent = None  # it may be built later; else `bring_agent` reports it
         if agent is None:
             return plan(self.store, wanted)
         path, answers = self.store.path(agent.sha256), dict[str, str]()
@@ -128,10 +128,11 @@ class BoardSession:
         return found.of(wanted)
 
     def bring_agent(self, on_sent: OnProgress, *, anew: bool = False) -> None:
-        """Put the agent on the board; it tells the facts and makes all changes from then on.
+        """Send the agent to the board; it reports the facts and makes all changes from then on.
 
-        ``anew``: an agent that is there is damaged. Raises ConfigError (agent not built, CPUs
-        without the target's instructions), and what deploying and :meth:`BoardAgent.refine` raise.
+        ``anew``: the agent on the board is damaged. Raises ConfigError (agent not built, CPUs
+        without the target's instructions), and the errors of deploying and of
+        :meth:`BoardAgent.refine`.
         """
         wanted = self.agent_object
         if self._agent is not None and not anew:
@@ -141,8 +142,8 @@ class BoardSession:
         self._use_agent(paths[wanted.sha256])
 
     def _use_agent(self, path: str, facts: str = "") -> None:
-        """Use the agent; its ``facts`` count, unless it told none yet. Raises ConfigError."""
-        self.fence.agent, self.fence.is_old = path, False
+        """Use the agent; its ``facts`` count, if it reported any. Raises ConfigError."""
+        self.fence.agent = path
         self._agent = BoardAgent(self.transport, path, self.board.workdir, self.fence)
         self._agent.on_survivors = self.survivors.name
         self.transport.use_hash(BoardHash("sha256", (path, "hash")))
@@ -150,17 +151,18 @@ class BoardSession:
         check_features(self.target, self.facts)
 
     def look_again(self) -> BoardFacts:
-        """Ask for its facts again. Raises LeaseLost as well."""
+        """Read its facts again. Also raises LeaseLost."""
         found = probe(self.transport, workdir=self.board.workdir, timeout=PROBE_SECONDS)
         found = self.agent.refine(found)
         self.claim.check()
         return found
 
     def renew(self, retry: Callable[[Callable[[], BoardFacts]], BoardFacts]) -> bool:
-        """Wait until the board answers again; True if it restarted: its lease is to be renewed.
+        """Wait until the board answers again; return True if it restarted and needs a new lease.
 
-        ``retry`` calls its argument until the board answers. Raises what that raises, LeaseLost,
-        and BoardError (it is another board now, or another labctl of this host was faster).
+        ``retry`` calls its argument until the board answers. Raises the errors of ``retry``,
+        LeaseLost, and BoardError (it is another board now, or another labctl of this host was
+        faster).
         """
         found, before = retry(self.look_again), self.facts
         if differing := differences(before, found):
@@ -176,12 +178,12 @@ class BoardSession:
         return self.take_for(DeployPlan((), ()))[0]
 
     def take_for(self, plan: DeployPlan) -> tuple[Lease, bool]:
-        """Take the board to measure on it; with the same command ask whether ``plan`` still holds.
+        """Take the board to measure on it; check ``plan`` with the same command.
 
-        Returns False with the lease if the board restarted since it was looked at, or its store or
-        free space changed so that the plan is an old one. Files of the plan that are there are
-        looked at as by :meth:`BoardStore.missing`. Raises what :meth:`BoardClaim.take` and that
-        raise.
+        Returns the lease, and False if the board restarted since the look, or if its store or free
+        space changed so that the plan is outdated. Existing files of the plan are looked at as by
+        :meth:`BoardStore.missing`. Raises the errors of :meth:`BoardClaim.take` and
+        :meth:`BoardStore.missing`.
         """
         wanted = [item.stored for item in plan.objects]
         script = [
@@ -203,10 +205,10 @@ class BoardSession:
         return taken, is_room and is_same and answers.get("boot", "").strip() == self.facts.boot_id
 
     def hold_to_send(self) -> None:
-        """Keep other controllers out while something is sent, until the context ends.
+        """Take the board for sending, against other controllers, until the context ends.
 
-        A lease of this host's under which a job was left is kept, not replaced: a run that is
-        resumed knows its trial by it. Raises as :meth:`take_lease` does.
+        A lease of this host with a job left under it is kept, not replaced: a resumed run
+        recognises its trial by the lease. Raises as :meth:`take_lease` does.
         """
         before = self.claim.on_board
         if before is not None and is_own_token(before.token) and self.agent.has_jobs():
@@ -217,9 +219,9 @@ class BoardSession:
 
 
 def differences(before: BoardFacts, now: BoardFacts) -> list[str]:
-    """List what tells two looks at a board apart so that their numbers must not be put together.
+    """List the differences between two looks at a board because of which their numbers do not mix.
 
-    How much is free, and which boot it is, may differ.
+    Free space, free memory and the boot may differ.
     """
     other = before.serial and now.serial and before.serial != now.serial
     changed = [f"its serial number was {before.serial}, now it is {now.serial}"] if other else []
@@ -227,7 +229,7 @@ def differences(before: BoardFacts, now: BoardFacts) -> list[str]:
 
 
 def differences_in_kind(before: BoardFacts, now: BoardFacts) -> list[str]:
-    """List what tells boards apart that are not of one kind and one system."""
+    """List the differences between boards that are not of one kind and one system."""
     found = []
     for name in ("execution", "machine", "kernel", "os_version", "storage_kind", "emulator"):
         was, is_now = getattr(before, name), getattr(now, name)
@@ -245,12 +247,12 @@ def differences_in_kind(before: BoardFacts, now: BoardFacts) -> list[str]:
 def hold_board(
     board: Board, transport: Transport, lab: LabFile, use: BoardUse | None
 ) -> Iterator[BoardSession]:
-    """Lock a board that nobody has in the lab, and ask for its facts and its lease.
+    """Lock a board that nobody has in the lab, and read its facts and its lease.
 
-    Without a ``use`` the lab's state is not asked: its lease is the caller's, or none is taken.
-    Raises BoardBusy (another labctl of this host has it, or the lab's state says who; then nothing
-    was sent to the board), ConfigError (target and board do not fit), and what probing raises. A
-    board on which a process stays is put aside.
+    Without a ``use`` the lab's state is not asked: the caller has its lease, or no lease is taken.
+    Raises BoardBusy (another labctl of this host has the board, or the lab's state says who; then
+    nothing was sent to the board), ConfigError (target and board do not fit), and the errors of
+    probing. A board on which a process stays is blocked for other users' jobs.
     """
     target = load_target(board.target, lab.root)
     state = board_state(transport.label, board)
@@ -263,7 +265,7 @@ def hold_board(
             facts = facts_in(answers, transport, board.workdir)
             claim.met(facts, answers)
             check_machine(target, facts)
-            if facts.machine == target.machine:  # to a 32-bit shell the kernel tells other features
+            if facts.machine == target.machine:  # a 32-bit shell sees other features
                 check_features(target, facts)
             session = BoardSession(claim, lab, target, facts, state.with_suffix(".rate"))
             with session.survivors.noticed():
@@ -272,7 +274,7 @@ def hold_board(
 
 @contextmanager
 def _recorded(lab: LabFile, board: Board, use: BoardUse | None) -> Iterator[None]:
-    """Record in the lab's state whether the board answers; who only reads the state shows it."""
+    """Record in the lab's state that the board answers, or why it does not."""
     if use is None or not lab.path.is_file() or board.name not in lab.lab.boards:
         yield
         return
@@ -282,7 +284,7 @@ def _recorded(lab: LabFile, board: Board, use: BoardUse | None) -> Iterator[None
         if lab.lab.is_anywhere(board.name):  # another host may reach it
             error.of_host()
             raise
-        # The board's own error counts, and is not kept waiting for a database.
+        # The board's own error counts, and does not wait for a database.
         with suppress(ConfigError, HostError), patience(0.0):
             lab_state(lab).health.contacted(
                 {board.name: link_state(error)}, by=this_user(), reason=error.message

@@ -1,10 +1,10 @@
-"""Changes of a board for the time of a run, and how they are undone.
+"""Changes of a board for the time of a run, and their undoing.
 
-All is noted in a file on the board *before* it is changed, so that the next controller can put
-it back when this one dies: a line ``boot <id>``, then ``set <path> <value>``, ``continue <pid>
-<start>`` and ``wake``. What was noted in another boot is past: a restart undid it.
-On a virtual board all is looked for below the folder of what it makes up
-(``labctl.virtual.marks``), and only its own processes are stopped: nothing of its host changes.
+Each change is noted in a file on the board *before* it is made, so that the next controller can
+undo it if this one dies: a line ``boot <id>``, then ``set <path> <value>``, ``continue <pid>
+<start>`` and ``wake``. Notes of another boot no longer count: a restart undid the changes. On a
+virtual board all paths are below its simulated folder (``labctl.virtual.marks``), and only its own
+processes are stopped: its host does not change.
 """
 
 from dataclasses import dataclass
@@ -17,15 +17,15 @@ from labctl.virtual.marks import BOOT_ID, KERNEL_ROOT, OWN_PROCESS
 STATE_FILE = "conditions"
 TIMEOUT_SECONDS = 30.0
 
-#: Sets ``$root``, which stands before every path of the kernel's.
+#: Sets ``$root``, the prefix of every path of the kernel.
 ROOT = f"root={KERNEL_ROOT}\n"
 _BOOT = f"boot={BOOT_ID}\n"
 _CPUFREQ = "/sys/devices/system/cpu/cpu[0-9]*/cpufreq"
 #: Start of a process in clock ticks: field 22 of its ``stat``, the 20th after the name.
 _START = "$(sed 's/^.*) //' /proc/$pid/stat | cut -d ' ' -f 20)"
 _STATE = "$(sed 's/^.*) //' /proc/$pid/stat | cut -d ' ' -f 1)"
-#: ``power``: the state of OpenHarmony's power manager (its ability 3301), if it tells;
-#: ``until_power``: gives it some seconds to be in one of the states that follow.
+#: ``power``: the state of OpenHarmony's power manager (its ability 3301), if available;
+#: ``until_power``: gives it some seconds to reach one of the given states.
 _POWER = """\
 power() {
   bounded=; command -v timeout >/dev/null 2>&1 && bounded='timeout 5'
@@ -41,7 +41,7 @@ until_power() {
   done
 }
 """
-#: In which of its states the screen is off.
+#: States of the power manager in which the screen is off.
 _DARK = ("INACTIVE", "STAND_BY", "DOZE", "SLEEP", "HIBERNATE")
 
 
@@ -57,7 +57,7 @@ class BoardChanges:
 
     @property
     def _to_note(self) -> str:
-        """Makes ``note`` write a line once; what cannot be noted must not be changed."""
+        """Makes ``note`` write a line once; a change that cannot be noted must not be made."""
         return f"""\
 {_BOOT}state={self._state}
 mkdir -p {remote_words(self.fence.workdir)} || exit 1
@@ -67,13 +67,13 @@ note() {{ grep -qxF -e "$1" "$state" || echo "$1" >>"$state" || exit 1; }}
 
     @property
     def question(self) -> str:
-        """Script that prints something if changes are noted that nobody undid."""
+        """Script that prints something if noted changes were not undone."""
         return f"[ ! -e {self._state} ] || echo noted"
 
     def restore(self) -> str:
-        """Put back what this or an earlier controller changed.
+        """Undo the changes of this or an earlier controller.
 
-        What cannot be put back stays noted; its first line is returned.
+        Changes that cannot be undone stay noted; returns the first such line.
         """
         script = (
             f'{_BOOT}state={self._state}; [ -f "$state" ] || exit 0\n'
@@ -99,7 +99,7 @@ note() {{ grep -qxF -e "$1" "$state" || echo "$1" >>"$state" || exit 1; }}
             look[-1] = f"{{ {look[-1]}; }} || echo {remote_words(line)}"
         if not lines:
             return ""
-        # Twice: a least frequency above the most one is refused until that one is back.
+        # Twice: a minimum frequency above the maximum is refused until the maximum is restored.
         parts = "\n".join(
             [_POWER + "undo() {", *undo, ":", "}", "left() {", *look, ":", "}", "undo; undo"]
         )
@@ -132,7 +132,7 @@ for file in {paths}; do [ ! -f "$file" ] || cat "$file"; done
         return ConditionRecord(name=name, wanted=value, had=", ".join(now), ok=now == [value])
 
     def stop(self, name: str) -> ConditionRecord:
-        """Hold all processes of a name where they are."""
+        """Stop (SIGSTOP) all processes of a name."""
         script = f"""\
 {self._to_note}for pid in $(pidof {remote_words(name)}); do
   {OWN_PROCESS}
@@ -149,7 +149,7 @@ done
         return ConditionRecord(name="stopped", wanted=name, had=had, ok=stopped)
 
     def screen_off(self) -> ConditionRecord:
-        """Switch it off where it is on, and ask whether it is off: that takes a moment."""
+        """Switch the screen off if it is on, and check that it is off, which takes a moment."""
         dark = "|".join(_DARK)
         script = f"""\
 command -v power-shell >/dev/null 2>&1 || {{ echo none; exit 0; }}

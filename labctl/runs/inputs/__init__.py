@@ -1,1 +1,1 @@
-"""Find what a recipe needs on this host: engine, program, models and files."""
+"""Find the inputs of a recipe on this host: engine, program, models and files."""

@@ -1,4 +1,4 @@
-"""``labctl bench``: a recipe made of model files, otherwise as the shipped q8_latency."""
+"""``labctl bench``: a recipe from model files, otherwise equal to the shipped q8_latency."""
 
 import re
 from collections.abc import Sequence
@@ -7,14 +7,15 @@ from typing import Any
 
 import yaml
 
-from labctl import shipped
-from labctl.checked import LONGEST_NAME, did_you_mean, plain_name
+from labctl import package_data
 from labctl.config.models import load_catalogue
 from labctl.config.yaml.document import Document
 from labctl.config.yaml.loader import Value, plain_value
 from labctl.errors import ConfigError
 from labctl.files import host_reads
 from labctl.models.references import find_reference
+from labctl.suggestions import did_you_mean
+from labctl.text_types import LONGEST_NAME, plain_name
 
 BASE = "q8_latency.yaml"
 _NAME = "bench"
@@ -26,14 +27,14 @@ Entries = dict[str, dict[str, Any]]
 
 
 def model_entries(models: Sequence[str], lab_root: Path) -> Entries:
-    """Return the recipe's entries for models as a person types them, in their order.
+    """Return the recipe's entries for models named by a person, in the same order.
 
     Args:
         models: paths of GGUF files, references (``hf:…``) or names of the lab's models.
-        lab_root: folder that relative paths of the recipe begin at.
+        lab_root: base folder of the recipe's relative paths.
 
-    Raises ConfigError for what is neither a file nor a model of the lab, and for a repository of a
-    hub what :func:`labctl.models.references.find_reference` raises.
+    Raises ConfigError for a name that is neither a file nor a model of the lab; for a repository of
+    a hub, the errors of :func:`labctl.models.references.find_reference`.
     """
     entries: Entries = {}
     for text in models:
@@ -48,18 +49,18 @@ def model_entries(models: Sequence[str], lab_root: Path) -> Entries:
 
 
 def bench_document(entries: Entries, target: str) -> Document:
-    """Make the recipe that measures models: prompt, parameters and repeats are q8_latency's.
+    """Return the recipe that measures models with q8_latency's prompt, parameters and repeats.
 
     Several models become variants of one run.
     """
-    document = Document.read(shipped.RECIPES / BASE)
+    document = Document.read(package_data.RECIPES / BASE)
     changes: dict[str, Value] = {
         "name": _NAME,
         "description": f"Time per token of {len(entries)} model{'s' * (len(entries) > 1)}",
         "target": target,
         "models": dict(entries),
     }
-    document.text = ""  # nobody wrote what follows
+    document.text = ""  # the rest was not written by a person
     if len(entries) > 1:
         changes["matrix"] = {"model": list(entries)}
         document.remove(("model",), "labctl bench")
@@ -71,24 +72,24 @@ def bench_document(entries: Entries, target: str) -> Document:
 
 
 def recipe_text(document: Document) -> str:
-    """Write a document as a recipe file, which reads back as the same values."""
+    """Write a document as a recipe file that is read back with the same values."""
     body = yaml.dump(document.value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
     return f"# Made by labctl bench --print-recipe. Run it with: labctl run FILE\n{body}"
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes each text that YAML 1.1 or labctl's loader, which is of 1.2, takes for another value.
+    """Quotes each text that YAML 1.1 or labctl's loader (YAML 1.2) reads as another type.
 
     Aliases are written out: a recipe is read by people.
     """
 
     def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - PyYAML's signature
-        """Write each value where it is, however often it occurs."""
+        """Write each value in place, also if it occurs several times."""
         return True
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    """Quote a text with line breaks of other kinds: only escapes survive the reading."""
+    """Quote a text with unusual line breaks: only escapes are read back unchanged."""
     plain = plain_value(text) == text and all(c.isprintable() or c == "\n" for c in text)
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, None if plain else '"')
 
@@ -97,7 +98,7 @@ _Dumper.add_representer(str, _represent_text)
 
 
 def _entry(text: str, lab_root: Path) -> dict[str, Any]:
-    """Return the recipe's entry for a model as a person types it."""
+    """Return the recipe's entry for a model named by a person."""
     if _REMOTE.match(text):
         return find_reference(text, lab_root)
     path = Path(text)
@@ -105,7 +106,7 @@ def _entry(text: str, lab_root: Path) -> dict[str, Any]:
         if path.is_file():
             whole = path.resolve()
             within = whole.is_relative_to(lab_root)
-            # Not locked: quantizing a file in place and measuring it again is the usual thing.
+            # Not locked: people usually quantize a file in place and measure it again.
             return {"file": str(whole.relative_to(lab_root) if within else whole), "lock": False}
     known = load_catalogue(lab_root).models
     if text in known:
@@ -117,7 +118,7 @@ def _entry(text: str, lab_root: Path) -> dict[str, Any]:
 
 
 def _key(text: str, taken: Entries) -> str:
-    """Make a model's name in the recipe, and in the result, from its file's name."""
+    """Return a model's name in recipe and result, from its file's name."""
     name = text.rstrip("/").rpartition("/")[2].lower()
     key = plain = plain_name(name.removesuffix(".gguf")) or "model"
     number = 2

@@ -11,7 +11,7 @@ from labctl.runs.inputs.prepare import Prepared, RecipeFiles
 class Wanted:
     """The recipes of a deploy for boards of one target.
 
-    With ``left_out``, which gets them, recipes whose models are missing are left out.
+    With ``left_out``, recipes whose models are missing are left out and added to it.
     """
 
     def __init__(
@@ -26,11 +26,11 @@ class Wanted:
         self._lock = threading.Lock()
         self._found: dict[str, Prepared] = {}
         self._error: LabctlError | None = None
-        #: The recipes whose models are all on this host.
+        #: Names of the recipes whose models are all on this host.
         self._whole: set[str] = set()
 
     def look(self, progress: Progress) -> list[Prepared]:
-        """Say what is known of the recipes by now; nothing is fetched or made.
+        """Return the known inputs of the recipes; nothing is fetched or made.
 
         Every board gets the same answer. Raises ConfigError, HostError.
         """
@@ -45,7 +45,7 @@ class Wanted:
             return list(self._found.values())
 
     def to_fetch(self, missing: Collection[str]) -> list[str]:
-        """Name the recipes with models to fetch or make for a board that lacks these SHA-256s."""
+        """Return the recipes with models to fetch or make for a board that lacks these SHA-256s."""
         return [
             name
             for name, found in self._found.items()
@@ -61,7 +61,7 @@ class Wanted:
         return any(not self._recipes[name].models_are_here for name in self.to_fetch(missing))
 
     def fetch(self, missing: Collection[str], progress: Progress) -> None:
-        """Fetch and make what these boards lack. Raises what :func:`labctl.models.resolve` does."""
+        """Fetch and make missing models. Raises the errors of :func:`labctl.models.resolve`."""
         with self._lock:
             self._each(self.to_fetch(missing), lambda files: files.with_models(progress))
 
@@ -86,7 +86,7 @@ class Wanted:
 
 
 def nothing_to_deploy(target: str) -> ConfigError:
-    """Make the error of a lab that has nothing for boards of a target."""
+    """Return the error for a lab that has nothing for boards of a target."""
     return ConfigError(
         f"nothing to deploy: the lab has no usable recipe for target {target}",
         hint="name a recipe, or write one: `labctl init`",

@@ -1,4 +1,4 @@
-"""Needs of a recipe on this host, and whether they are met: programs, models and files."""
+"""Needs of a recipe on this host (programs, models and files), met or not."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,8 +19,8 @@ from labctl.runs.inputs.programs import missing_agent, missing_builds, needed_pr
 class Need:
     """One thing that a recipe needs.
 
-    ``kind`` is program, model or file. ``action`` says how it comes, where it is not here; the
-    user has to act if it is not ``automatic``: a run fetches and makes models by itself.
+    ``kind`` is program, model or file. ``action`` says how to get a missing thing; the user must
+    act unless it is ``automatic``: a run fetches and makes models by itself.
     """
 
     kind: str
@@ -35,7 +35,7 @@ class Need:
 
 
 def recipe_needs(recipe: Recipe, lab_root: Path) -> list[Need]:
-    """List what a recipe needs of this host; nothing is fetched or built, artifacts are hashed."""
+    """List a recipe's needs on this host; nothing is fetched or built, artifacts are hashed."""
     models = model_needs(recipe.measured_models(), recipe.models, lab_root)
     return [*_programs(recipe, lab_root), *models, *_files(recipe, lab_root)]
 
@@ -88,7 +88,7 @@ def model_needs(
 def _absent(
     name: str, key: str, sources: Mapping[str, ModelSource], lab_root: Path, made: str = ""
 ) -> Need:
-    """Say how a model comes that is not here; ``made`` is what is made of ``key`` for it."""
+    """Say how to get a missing model; ``made`` is made from ``key`` for it."""
     source = sources[key]
     if source.derive is not None:
         base = source.derive.source
@@ -112,6 +112,6 @@ def _files(recipe: Recipe, lab_root: Path) -> Iterator[Need]:
 
 
 def file_need(kind: str, path: str, lab_root: Path) -> Need:
-    """Return the need of a file that the user puts there."""
+    """Return the need of a file that the user must provide."""
     here = (lab_root / path).is_file()
     return Need(kind, path, here=here, action=None if here else f"put it at {lab_root / path}")

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, JsonValue, ValidationError
 
 from labctl.build.artifact import Artifact
-from labctl.checked import listed, unknown
 from labctl.config.lab import Board
 from labctl.config.recipe import Recipe, load_recipe
 from labctl.config.references import known_references
@@ -32,6 +31,7 @@ from labctl.models.resolve import resolve
 from labctl.progress import Progress
 from labctl.results.gates import metric_problems
 from labctl.runs.inputs.programs import find_or_name_program, find_program
+from labctl.suggestions import listed, unknown
 from labctl.units import size
 
 if TYPE_CHECKING:
@@ -69,34 +69,34 @@ def _place(
 
 @dataclass(frozen=True)
 class RecipeFiles:
-    """A recipe with what it needs of this host but its models, which may have to be fetched."""
+    """A recipe with its inputs on this host, without its models, which may have to be fetched."""
 
     lab_root: Path
     recipe: Recipe
     engine: Engine[Any]
-    #: None: the program is none that labctl has built.
+    #: None: labctl did not build the program.
     artifact: Artifact | None
     tool: Tool
-    #: None: it is on the board already, at the path that is the tool's name.
+    #: None: it is on the board already; the tool's name is its path.
     program: Object | None
     prompt: str | None
     files: dict[str, Object]
-    #: What the user should know of the program.
+    #: Notes for the user on the program.
     notes: tuple[str, ...] = field(default=(), kw_only=True)
 
     @property
     def revision(self) -> str | None:
-        """Of the source that the program was built from, where labctl built it."""
+        """Revision of the program's source, if labctl built it."""
         return self.artifact.manifest.source.revision if self.artifact else None
 
     @property
     def prompt_sha256(self) -> str | None:
-        """Of the prompt's UTF-8 bytes; None without a prompt."""
+        """Digest of the prompt's UTF-8 bytes; None without a prompt."""
         return None if self.prompt is None else hashlib.sha256(self.prompt.encode()).hexdigest()
 
     @property
     def comparability(self) -> dict[str, JsonValue]:
-        """The comparability key besides the engine's parameters: build, prompt and files."""
+        """The comparability key without the engine's parameters: build, prompt and files."""
         manifest = self.artifact.manifest if self.artifact else None
         committed = manifest.source.committed if manifest else None
         return {
@@ -112,27 +112,27 @@ class RecipeFiles:
 
     @property
     def models_are_here(self) -> bool:
-        """True if nothing has to be fetched or quantized. Raises ConfigError."""
+        """True if no model must be fetched or quantized. Raises ConfigError."""
         return are_here(self.recipe.models, self.recipe.measured_models(), self.lab_root)
 
     @property
     def models_are_ready(self) -> bool:
-        """True if nothing has to be fetched, quantized or hashed. Raises ConfigError."""
+        """True if no model must be fetched, quantized or hashed. Raises ConfigError."""
         return are_ready(self.recipe.models, self.recipe.measured_models(), self.lab_root)
 
     def with_models(self, progress: Progress) -> "Prepared":
-        """Fetch or derive the models. Raises what :func:`labctl.models.resolve` raises."""
+        """Fetch or derive the models. Raises the errors of :func:`labctl.models.resolve`."""
         return self._with(resolve, progress)
 
     def expected(self, progress: Progress) -> "Prepared":
-        """Return the inputs as expected, before anything large is fetched or made.
+        """Return the expected inputs, before anything large is fetched or made.
 
         Raises what :func:`labctl.models.expected.expect` raises.
         """
         return self._with(expect, progress)
 
     def for_plan(self, progress: Progress) -> "Prepared":
-        """Return the inputs as expected, with something known of every model; nothing is made.
+        """Return the expected inputs, with some facts of every model; nothing is made.
 
         Raises what :func:`labctl.models.expected.expect` raises.
         """
@@ -163,18 +163,18 @@ class RecipeFiles:
 
 @dataclass(frozen=True)
 class Prepared(RecipeFiles):
-    """A recipe with everything of it that lies on this host."""
+    """A recipe with all its inputs on this host."""
 
     models: dict[str, ModelFile]
 
     @property
     def has_all_models(self) -> bool:
-        """True if something is known of every model, if only an estimate."""
+        """True if facts of every model are known, at least as an estimate."""
         return self.models.keys() == set(self.recipe.measured_models())
 
     @property
     def tells_memory(self) -> bool:
-        """True if enough is known of every model to say how much memory it needs."""
+        """True if enough is known of every model to compute the memory it needs."""
         return all(
             key in self.models
             and (self.models[key].identity.architecture or not self.engine.reads_gguf)
@@ -189,9 +189,9 @@ def read_recipe(
     lab_root: Path | None = None,
     workspace: "Workspace | None" = None,
 ) -> Recipe:
-    """Load a recipe from its file or document, with what targets, engine and gates have to say.
+    """Load a recipe from its file or document, checked by targets, engine and gates.
 
-    One that nobody vouches for has a ``workspace``, which it may not leave. Raises ConfigError.
+    An untrusted recipe has a ``workspace``, which it may not leave. Raises ConfigError.
     """
     recipe = load_recipe(
         source,
@@ -218,7 +218,7 @@ def _problems(recipe: Recipe, lab_root: Path | None) -> Iterator[tuple[DocumentP
 def _reference_problems(
     recipe: Recipe, lab_root: Path | None
 ) -> Iterator[tuple[DocumentPath, str]]:
-    """Yield the published figures that nobody knows."""
+    """Yield references to unknown published figures."""
     if not recipe.references:
         return
     known = known_references(lab_root)
@@ -228,7 +228,7 @@ def _reference_problems(
 
 
 def _input_problems(recipe: Recipe, engine: Engine[Any]) -> Iterator[tuple[DocumentPath, str]]:
-    """Yield inputs that the engine needs, and inputs that it would ignore."""
+    """Yield missing inputs of the engine, and inputs that it would ignore."""
     given = "prompt" if recipe.prompt is not None else "prompt_file"
     has_prompt = recipe.prompt is not None or recipe.prompt_file is not None
     what = f"{engine.name} ({engine.task})"
@@ -248,7 +248,7 @@ def _input_problems(recipe: Recipe, engine: Engine[Any]) -> Iterator[tuple[Docum
 def prepare(recipe: Recipe, board: Board, lab_root: Path, progress: Progress) -> Prepared:
     """Find the programs, fetch or derive the models.
 
-    Raises what :func:`find_files` and :func:`labctl.models.resolve` raise.
+    Raises the errors of :func:`find_files` and :func:`labctl.models.resolve`.
     """
     return find_files(recipe, board, lab_root).with_models(progress)
 
@@ -256,12 +256,12 @@ def prepare(recipe: Recipe, board: Board, lab_root: Path, progress: Progress) ->
 def find_files(
     recipe: Recipe, board: Board, lab_root: Path, *, untrusted: bool = False
 ) -> RecipeFiles:
-    """Find what a recipe needs of this host; nothing is built, fetched or made.
+    """Find a recipe's inputs on this host; nothing is built, fetched or made.
 
-    ``untrusted`` as :func:`labctl.runs.inputs.programs.find_program` has it.
+    ``untrusted``: as in :func:`labctl.runs.inputs.programs.find_program`.
 
-    Raises ConfigError when the recipe is for other boards, a program is not built yet, a file is
-    not there or a model cannot be.
+    Raises ConfigError if the recipe is for other boards, a program is not built yet, a file is
+    missing or a model is impossible.
     """
     if recipe.target != board.target:
         raise ConfigError(
@@ -275,9 +275,9 @@ def find_files(
 def recipe_files(
     recipe: Recipe, lab_root: Path, *, must_be_built: bool = True, untrusted: bool = False
 ) -> RecipeFiles:
-    """Find what a recipe needs of this host, whatever the board.
+    """Find a recipe's inputs on this host, for any board.
 
-    Raises what :func:`find_files` raises; a program that is not built is a note if it need not be.
+    Raises as :func:`find_files`; a missing build that is not required is only a note.
     """
     engine = make_engine(recipe.engine)
     if must_be_built:

@@ -1,4 +1,4 @@
-"""The program that a recipe runs: which tool of which artifact, and what has to be built for it."""
+"""The program of a recipe: its tool, its artifact, and the missing builds."""
 
 import platform
 import shutil
@@ -18,7 +18,6 @@ from labctl.build.artifact import (
 )
 from labctl.build.plan import BuildRequest, other_source
 from labctl.build.spec import find_spec
-from labctl.checked import listed
 from labctl.config.models import ModelSource
 from labctl.config.recipe import Recipe
 from labctl.config.target import Target, load_target
@@ -31,6 +30,7 @@ from labctl.models.quantizer import PRODUCT as QUANTIZER_PRODUCT
 from labctl.models.quantizer import TOOL as QUANTIZER
 from labctl.models.quantizer import find_quantizer
 from labctl.records.run import ArtifactIdentity
+from labctl.suggestions import listed
 
 
 @dataclass(frozen=True)
@@ -38,21 +38,21 @@ class Program:
     """The program of a recipe."""
 
     tool: Tool
-    #: None: the program is none that labctl has built.
+    #: None: labctl did not build the program.
     artifact: Artifact | None = None
-    #: None: it is on the board already, at the path that is the tool's name.
+    #: None: it is on the board already; the tool's name is its path.
     file: Object | None = None
-    #: What the user should know of the choice.
+    #: Notes for the user on the choice.
     notes: tuple[str, ...] = ()
 
 
 def find_program(
     engine: EngineBase[Any], recipe: Recipe, lab_root: Path, *, untrusted: bool = False
 ) -> Program:
-    """Find a recipe's program: a tool of an artifact, a file of this host, or one on the board.
+    """Find a recipe's program: a tool of an artifact, a file of this host, or a file on the board.
 
-    An ``untrusted`` recipe may have one whose source nobody vouches for. Raises ConfigError when it
-    is not built; the hint is the command that builds it.
+    An ``untrusted`` recipe may have a program with an untrusted source. Raises ConfigError if it is
+    not built; the hint is the command that builds it.
     """
     source = engine.program
     if source is not None and source.board is not None:
@@ -67,7 +67,7 @@ def find_program(
     try:
         tool = engine.tool(available, offered=_offered(engine, recipe, lab_root))
         artifact = next(a for a in built if tool.name in a.manifest.tools)
-    except (ConfigError, StopIteration):  # with the whole command, which no engine knows
+    except (ConfigError, StopIteration):  # engines do not know the whole command
         wanted = wanted_tool(engine, recipe, available, lab_root)
         raise _not_built(built[0], recipe, wanted.name, available) from None
     record = artifact.manifest.tools[tool.name]
@@ -77,7 +77,7 @@ def find_program(
 
 
 def find_or_name_program(engine: Engine[Any], recipe: Recipe, lab_root: Path) -> Program:
-    """As :func:`find_program`; a program that is not built has neither artifact nor file."""
+    """Do as :func:`find_program`; a program that is not built has neither artifact nor file."""
     try:
         return find_program(engine, recipe, lab_root)
     except (ConfigError, IntegrityError):
@@ -88,9 +88,9 @@ def find_or_name_program(engine: Engine[Any], recipe: Recipe, lab_root: Path) ->
 
 
 def needed_program(recipe: Recipe, lab_root: Path) -> str | None:
-    """Name the tool that a recipe runs; None where it is a file or the board's own.
+    """Return the tool that a recipe runs; None for a file or the board's own program.
 
-    Raises ConfigError where no build can give it.
+    Raises ConfigError if no build has the tool.
     """
     engine = make_engine(recipe.engine)
     if engine.program is not None and engine.program.product is None:
@@ -101,11 +101,11 @@ def needed_program(recipe: Recipe, lab_root: Path) -> str | None:
 def missing_builds(
     recipe: Recipe, lab_root: Path, *, with_stale: bool = False
 ) -> list[BuildRequest]:
-    """Return the builds that a recipe needs, but for the agent; nothing is built.
+    """Return the missing builds of a recipe, without the agent; nothing is built.
 
-    They are its program and, where a model has to be made, llama-quantize: those that are not
-    there, and ``with_stale`` a program of another source than the build spec has now. Raises
-    ConfigError where no build can give what it needs.
+    They are its program and, if a model must be made, llama-quantize; ``with_stale`` also a program
+    built from another source than the build spec has now. Raises ConfigError if no build has what
+    the recipe needs.
     """
     requests = []
     engine = make_engine(recipe.engine)
@@ -127,8 +127,9 @@ def missing_builds(
 def missing_agent(
     machine: str, target: Target, lab_root: Path, *, with_stale: bool = False
 ) -> BuildRequest | None:
-    """Return the build of the agent for a board's machine, as ``uname -m`` names it; None if it is
-    here, whole and, ``with_stale``, of this labctl's source.
+    """Return the agent's build for a machine of ``uname -m``; None if it is here and complete.
+
+    ``with_stale``: None only if it is also of this labctl's source.
     """
     request = BuildRequest(agent_target(machine, target), AGENT_PRODUCT, lab_root=lab_root)
     try:
@@ -140,9 +141,9 @@ def missing_agent(
 
 
 def lacking_agent(target: Target, lab_root: Path) -> ConfigError | None:
-    """Return the error that no agent is built which a board of a target could run.
+    """Return the error if no built agent can run on a board of a target; None if one can.
 
-    Only the board tells its machine: a virtual one runs its host's agent.
+    Only the board knows its machine: a virtual board runs its host's agent.
     """
     try:
         agent_artifact(target.machine, target, lab_root)
@@ -154,7 +155,7 @@ def lacking_agent(target: Target, lab_root: Path) -> ConfigError | None:
 
 
 def artifact_identity(artifact: Artifact) -> ArtifactIdentity:
-    """Return the artifact as records name it."""
+    """Return the artifact's identity for records."""
     manifest = artifact.manifest
     return ArtifactIdentity(
         product=manifest.product,
@@ -169,7 +170,7 @@ def artifact_identity(artifact: Artifact) -> ArtifactIdentity:
 
 def _product(engine: EngineBase[Any]) -> str:
     product = engine.product if engine.program is None else engine.program.product
-    assert product is not None  # a source has exactly one of the three
+    assert product is not None  # a source has exactly one of three forms
     return product
 
 
@@ -182,7 +183,7 @@ def wanted_tool(
 
 
 def _offered(engine: EngineBase[Any], recipe: Recipe, lab_root: Path) -> tuple[str, ...]:
-    """Return all tools that the recipe's version can have; none are known of a user's own."""
+    """Return all tools that the recipe's version can have; empty for a user's own version."""
     spec, _ = find_spec(recipe.target, _product(engine), lab_root)
     version = spec.versions.get(recipe.engine.version or spec.default_version)
     return () if version is None else spec.tools_of(version)
@@ -200,7 +201,7 @@ def _not_built(
 
 
 def _notes(chosen: Artifact, newest: Artifact, tool: str, lab_root: Path) -> list[str]:
-    """Say what is unusual about an artifact: it is not the last one, or as :func:`build_notes`."""
+    """Yield notes if an artifact is not the last one, and the notes of :func:`build_notes`."""
     manifest, notes = chosen.manifest, []
     if chosen is not newest:
         notes.append(
@@ -212,7 +213,7 @@ def _notes(chosen: Artifact, newest: Artifact, tool: str, lab_root: Path) -> lis
 
 
 def agent_notes(machine: str, target: Target, lab_root: Path) -> list[str]:
-    """Say what is unusual about the agent that a board of this machine gets."""
+    """Return notes on the agent for a board of this machine, if it is unusual."""
     try:
         agent = agent_artifact(machine, target, lab_root)
     except ConfigError as error:
@@ -221,9 +222,9 @@ def agent_notes(machine: str, target: Target, lab_root: Path) -> list[str]:
 
 
 def build_notes(artifact: Artifact, tool: str, lab_root: Path) -> Iterator[str]:
-    """Say that a tool is of another source, or another compiler, than a build would take now.
+    """Yield notes if a tool has another source, or another compiler, than a build would take now.
 
-    A build that came from another host of the lab may have its source there alone.
+    The source of a build from another host of the lab may exist only there.
     """
     manifest = artifact.manifest
     command = build_command(manifest.target, manifest.product, manifest.version, [tool])
@@ -240,21 +241,21 @@ def build_notes(artifact: Artifact, tool: str, lab_root: Path) -> Iterator[str]:
 
 @lru_cache(maxsize=16)
 def known_agent_notes(agent: Path, lab_root: Path) -> tuple[str, ...]:
-    """Return :func:`build_notes` of an agent's artifact, as they were at first in this process.
+    """Return :func:`build_notes` of an agent's artifact, computed once per process.
 
-    Its source comes with labctl; to hash it for each run would take as long as a deploy's check.
+    The source comes with labctl; hashing it for each run would take as long as a deploy's check.
     """
     artifact = read_artifact(agent)
     return () if artifact is None else tuple(build_notes(artifact, AGENT_PRODUCT, lab_root))
 
 
 def derives_models(sources: Mapping[str, ModelSource], keys: Iterable[str]) -> bool:
-    """Tell whether some of these models are made by llama-quantize."""
+    """Return True if llama-quantize makes some of these models."""
     return any(sources[key].derive is not None for key in keys)
 
 
 def _quantizes(recipe: Recipe, lab_root: Path) -> bool:
-    """Tell whether a model has to be made and no llama-quantize is built."""
+    """Return True if a model must be made and llama-quantize is not built."""
     if not derives_models(recipe.models, recipe.measured_models()):
         return False
     if are_ready(recipe.models, recipe.measured_models(), lab_root):
@@ -267,7 +268,7 @@ def _quantizes(recipe: Recipe, lab_root: Path) -> bool:
 
 
 def _quantizer(target: str, lab_root: Path) -> BuildRequest:
-    """Build llama-quantize for the target if its programs run here, else for this host."""
+    """Return llama-quantize's build: for the target if its programs run here, else this host."""
     known = load_target(target, lab_root)
     emulated = known.emulator is not None and shutil.which(known.emulator.argv[0]) is not None
     runs_on = target if known.runs_here or emulated else f"host-{platform.machine()}"
@@ -275,7 +276,7 @@ def _quantizer(target: str, lab_root: Path) -> BuildRequest:
 
 
 def _merged(requests: list[BuildRequest]) -> list[BuildRequest]:
-    """Build what comes from one source tree at once."""
+    """Merge requests for the same source tree."""
     merged: dict[tuple[str, str, str | None], BuildRequest] = {}
     for request in requests:
         key = (request.target, request.product, request.version)

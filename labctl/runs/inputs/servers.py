@@ -22,13 +22,13 @@ from labctl.progress import Progress
 from labctl.records.run import ArtifactIdentity
 from labctl.runs.inputs.programs import Program, artifact_identity, find_program, wanted_tool
 
-#: A recipe says how long its run may take; nothing here depends on it.
+#: A recipe needs a maximum run time; nothing here depends on it.
 _ANY_TIME = "1h"
 
 
 @dataclass(frozen=True)
 class ServerFiles:
-    """A server engine with its program and its model, as they lie on this host."""
+    """A server engine with its program and its model on this host."""
 
     engine: ServerEngine[Any]
     program: Program
@@ -36,9 +36,9 @@ class ServerFiles:
 
     @property
     def objects(self) -> tuple[Object, ...]:
-        """Files that a board needs. A program that is the board's own is not among them."""
+        """Files that a board needs, without a program of the board's own."""
         file = self.model
-        assert file.identity.size_bytes is not None  # of a file that is here
+        assert file.identity.size_bytes is not None  # only for a local file
         found = Object(file.identity.sha256, file.identity.size_bytes, file.path, file.path.name)
         return (found,) if self.program.file is None else (self.program.file, found)
 
@@ -62,10 +62,10 @@ def find_server(
 ) -> ServerFiles:
     """Find the program for a target, fetch or derive the model.
 
-    ``model`` is one of ``models``. ``before_fetch`` is called before it is fetched, made or hashed;
-    it may raise to refuse that. Raises ConfigError (wrong parameters, not a server, or a program
-    that is not built: the hint is the command that builds it), and what
-    :func:`labctl.models.resolve.resolve` raises.
+    ``model`` is one of ``models``. ``before_fetch`` is called before the model is fetched, made or
+    hashed; it may raise to refuse. Raises ConfigError (wrong parameters, not a server, or a program
+    that is not built: the hint is the command that builds it), and the errors of
+    :func:`labctl.models.resolve.resolve`.
     """
     engine, program = find_server_program(choice, target, models, model, lab_root=lab.root)
     engine.parameters(parameters)
@@ -93,8 +93,8 @@ def find_server_program(
 ) -> tuple[ServerEngine[Any], Program]:
     """Find the program of a server for a target.
 
-    Raises ConfigError: not a server, or a program that is not built; if nothing of its product is,
-    the hint builds it alone.
+    Raises ConfigError: not a server, or a program that is not built; if its product is not built at
+    all, the hint builds only this program.
     """
     recipe = Recipe.model_validate(
         {

@@ -1,8 +1,8 @@
-"""Confine a recipe that nobody vouches for: that of a pull request.
+"""Confine an untrusted recipe, such as a pull request's recipe.
 
-It says what is allowed, not what is forbidden: a key that a later version adds is refused until it
-is added here. Programs of the recipe run on the board alone, where its files are sent; on this host
-its paths are read, and these stay within one folder.
+Keys are allowed by a list: a key that a later version adds is refused until it is added here.
+Programs of the recipe run only on the board, and its files are sent there. On this host its paths
+are read, all within one folder.
 """
 
 import stat
@@ -13,7 +13,6 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from labctl.build.untrusted import stand_apart
-from labctl.checked import listed
 from labctl.config.lab import Board
 from labctl.config.models import ModelSource
 from labctl.config.recipe import Recipe
@@ -22,18 +21,19 @@ from labctl.config.yaml.loader import Path as DocumentPath
 from labctl.engines.base import ProgramSource
 from labctl.engines.registry import OWN_ENGINES, is_own
 from labctl.errors import ConfigError
+from labctl.suggestions import listed
 from labctl.units import size
 
-#: Keys that can do nothing on this host, whatever they say.
+#: Keys that are harmless on this host with any value.
 _HARMLESS = {
     *("name", "description", "target", "model", "prompt", "parameters", "matrix", "repeats"),
     *("warm_up", "repeats_until", "order", "order_seed", "conditions", "scheduling"),
     *("sampling_interval", "min_tokens", "timeouts", "infra_retries", "gates", "comparison"),
     "references",
 }
-#: Keys whose content is looked at.
+#: Keys whose content is checked.
 _CHECKED = {"engine", "models", "prompt_file", "files", "max_time"}
-#: Of all files that it names together.
+#: Maximum total size of all its files.
 MOST_BYTES = 16 << 30
 MOST_SECONDS = 2 * 3600.0
 
@@ -42,13 +42,13 @@ Problem = tuple[DocumentPath, str]
 
 @dataclass(frozen=True)
 class Workspace:
-    """The folder that untrusted recipes may read. Relative paths of theirs begin in it."""
+    """The folder that untrusted recipes may read. Their relative paths begin in it."""
 
     folder: Path
 
     @classmethod
     def of(cls, recipe: Path, lab_root: Path, named: Path | None = None) -> "Workspace":
-        """Return the present folder, if it holds the recipe and is apart from the lab.
+        """Return the current folder, if it contains the recipe and is separate from the lab.
 
         ``named`` is the lab as the user named it: a link in the folder could lead anywhere. Raises
         ConfigError.
@@ -73,13 +73,13 @@ class Workspace:
         return found
 
     def problems(self, recipe: Recipe) -> Iterator[Problem]:
-        """Yield all that the recipe must not ask for, as (path in the recipe, sentence)."""
+        """Yield all forbidden requests of the recipe, as (path in the recipe, sentence)."""
         for key in sorted(recipe.model_fields_set - _HARMLESS - _CHECKED):
             yield (key,), "an untrusted recipe cannot have this key"
         if recipe.max_time > MOST_SECONDS:
             most = format_duration(MOST_SECONDS)
             yield ("max_time",), f"an untrusted recipe has {most} at most"
-        # Another package's code would read what the recipe says.
+        # Another package's code would read the recipe's values.
         if not is_own(recipe.engine.name):
             known = listed(OWN_ENGINES)
             yield ("engine", "name"), f"an untrusted recipe uses labctl's own engines: {known}"
@@ -96,7 +96,7 @@ class Workspace:
             yield (), f"its files have {size(total)} together; {size(MOST_BYTES)} is the most"
 
     def _file_problem(self, text: str) -> tuple[str | None, int]:
-        """Return why a file cannot be read, if so, and its size."""
+        """Return the reason if a file cannot be read, and its size."""
         try:
             found = (self.folder / text).resolve(strict=True)
             status = found.stat()
@@ -117,18 +117,18 @@ class Workspace:
 def _real(path: Path) -> Path:
     try:
         return path.resolve()
-    except (OSError, RuntimeError, ValueError) as error:  # a link that leads to itself
+    except (OSError, RuntimeError, ValueError) as error:  # a link to itself
         raise ConfigError(f"cannot read {path}: {error}") from error
 
 
 def with_paths(recipe: Recipe, found: Callable[[str], str]) -> Recipe:
-    """Return a recipe with other paths for its files, each as ``found`` gives it."""
+    """Return a recipe with other paths for its files; ``found`` returns each path."""
     changed: dict[str, object] = {
         "files": {name: found(path) for name, path in recipe.files.items()},
         "models": {
             key: source
             if source.file is None
-            # Its bytes may be others in the next pull request.
+            # Its bytes may differ in the next pull request.
             else source.model_copy(update={"file": found(source.file), "lock": False})
             for key, source in recipe.models.items()
         },
@@ -170,7 +170,7 @@ def _model_problem(source: ModelSource) -> str | None:
 
 def _program(recipe: Recipe) -> ProgramSource | None:
     found = getattr(recipe.engine, "program", None)
-    if isinstance(found, dict):  # of the queue: the engine's own keys are not read yet
+    if isinstance(found, dict):  # from the queue: the engine's own keys are not read yet
         try:
             found = ProgramSource.model_validate(found)
         except ValidationError as error:

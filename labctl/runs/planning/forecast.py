@@ -1,4 +1,4 @@
-"""Forecast a recipe on a board: its parameters, times and trials, worked out once."""
+"""Forecast a recipe on a board: its parameters, times and trials, computed once."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,7 +30,7 @@ TokenCountsOf = Callable[[Variant, int | None, bool], TokenCounts | None]
 
 @dataclass(frozen=True)
 class Forecast:
-    """Everything known beforehand about a recipe's variants on a board, by slug.
+    """All predictions for a recipe's variants on a board, by slug.
 
     Warnings, plan, limits and records all use this object, so they never disagree. In ``variants``
     every open parameter is decided; ``notes`` explain the choices.
@@ -78,7 +78,7 @@ class Forecast:
     def longest(self, trial: PlannedTrial) -> float | None:
         """Return the time of a trial in s if each prompt token takes as long as a generated one.
 
-        It never takes longer than that, because the measured arithmetic is that of decoding.
+        It never takes longer than that, because the measured arithmetic is of decoding.
         """
         prediction = self.predicted.get(trial.variant.slug)
         counts = self.token_counts(trial.variant, trial.tokens, trial.warm_up_pass)
@@ -122,7 +122,7 @@ def make_forecast(
 ) -> Forecast:
     """Forecast a recipe; ``planned`` are its variants if they were resolved before.
 
-    Raises ConfigError when the board does not have the CPUs that the recipe asks for.
+    Raises ConfigError if the board lacks CPUs that the recipe requests.
     """
     variants, notes = (planned, ()) if planned else resolve_defaults(prepared, facts)
     workloads = {}
@@ -170,7 +170,7 @@ def make_forecast(
 def resolve_defaults(prepared: Prepared, facts: BoardFacts) -> tuple[list[Variant], list[str]]:
     """Decide every open parameter of the variants; return notes on the choices.
 
-    Raises ConfigError when the board does not have the CPUs that the recipe asks for.
+    Raises ConfigError if the board lacks CPUs that the recipe requests.
     """
     variants: list[Variant] = []
     notes: list[str] = []
@@ -189,7 +189,7 @@ def resolve_defaults(prepared: Prepared, facts: BoardFacts) -> tuple[list[Varian
 
 
 def as_scheduled(recipe: Recipe, facts: BoardFacts) -> BoardFacts:
-    """Return the board as the recipe's programs see it.
+    """Return the board with the CPUs that the recipe's programs may use.
 
     Raises ConfigError, with the line, for CPUs that the board does not give to jobs. If a board
     does not report its CPUs, they are assumed to exist; the agent refuses wrong ones.

@@ -1,4 +1,4 @@
-"""Memory that a variant needs on a board: does it fit, and what happens if it does not.
+"""Memory that a variant needs on a board, its fit, and the effect if it does not fit.
 
 The engine counts the need (:class:`~labctl.engines.base.MemoryNeed`); the board reports its memory.
 """
@@ -16,8 +16,8 @@ from labctl.units import duration, size
 class MemoryFit:
     """One variant against one board.
 
-    ``memory_bytes`` is the available memory, ``total_bytes`` all of it; None if the board does not
-    report it. ``seconds_per_token`` is predicted for weights read from storage, if its rate is
+    ``memory_bytes`` is the available memory, ``total_bytes`` the total memory; None if not
+    reported. ``seconds_per_token`` is predicted for weights read from storage, if its rate is
     known, ``resident_seconds`` for weights that stay in memory; ``upper_seconds`` is the longest
     expected time near the border.
     """
@@ -56,7 +56,7 @@ class MemoryFit:
         """Compare the need of a variant with the facts of a board."""
         storage = rates.storage if rates else None
         both = prediction.both if prediction else None
-        # Also for an expected board, with the storage rate of its target.
+        # This is also for an expected board, with the storage rate of its target.
         paged = both[1] if both else prediction
         return cls(
             variant,
@@ -86,7 +86,7 @@ class MemoryFit:
         return f"{self.variant}: {size(need.total_bytes)}{there}: {', '.join(parts)}"
 
     def warning(self) -> str | None:
-        """Return a warning if it does not fit; None if it does, or nothing is known."""
+        """Return a warning if it does not fit; None if it fits, or nothing is known."""
         if self.total_bytes is not None and self.need.anonymous_bytes > self.total_bytes:
             return (
                 f"{self.variant} needs {size(self.need.anonymous_bytes)} that the kernel cannot"

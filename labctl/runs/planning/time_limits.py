@@ -1,4 +1,4 @@
-"""Time limits: that of a trial, with its origin, and the run's ``max_time``.
+"""Time limits: a trial's limit, with its origin, and the run's ``max_time``.
 
 A prediction is a lower bound, so a trial's limit is many times as long: it ends hanging trials,
 never slow ones. Too long a limit costs little, since no trial lasts longer than ``max_time``.
@@ -44,11 +44,11 @@ RECIPE = "the recipe's timeouts.trial"
 #: The recipe's limit, or the board's if that is less.
 MAX_TIME = "max_time"
 
-#: A trial hangs after this many times the duration of the one before.
+#: A trial hangs after this many times the duration of the trial before.
 _HANGS = 5
 #: A trial that had this share of its run's whole time had enough time.
 _CHANCE = 0.5
-#: Shorter limits of the agent are of no use.
+#: Minimum limit (s) for the agent: shorter limits are useless.
 _LEAST_SECONDS = 1.0
 
 
@@ -124,7 +124,8 @@ def trial_seconds(record: TrialRecord, looked_s: float | None = None) -> float:
 class RunClock:
     """Limits a run to ``max_seconds``: no trial starts or continues after that.
 
-    ``limits`` are the trials' own, by variant; ``predicted`` gives a trial's prediction, if any.
+    ``limits`` are the trials' own limits, by variant; ``predicted`` gives a trial's prediction, if
+    any.
     """
 
     max_seconds: float
@@ -138,7 +139,7 @@ class RunClock:
 
     @property
     def spent(self) -> float:
-        """Elapsed seconds of the run, including those of earlier controllers."""
+        """Elapsed seconds of the run, including the time of earlier controllers."""
         return time.monotonic() - self._began
 
     @property
@@ -152,7 +153,7 @@ class RunClock:
         self.note(record)
 
     def note(self, record: TrialRecord, looked_s: float | None = None) -> None:
-        """Expect the next trial of a variant to take as long as this good one."""
+        """Expect the next trial of a variant to take as long as this good trial."""
         if record.state is TrialState.OK:
             self._took[record.variant] = trial_seconds(record, looked_s)
 
@@ -161,9 +162,7 @@ class RunClock:
         return self._took.get(trial.variant.slug)
 
     def expected(self, trial: "PlannedTrial") -> float | None:
-        """Return the expected time of a trial in s: of the variant's last one, else the predicted
-        minimum.
-        """
+        """Return a trial's expected time in s: the variant's last, else the predicted minimum."""
         if (took := self.took(trial)) is not None:
             return took
         prediction = self.predicted(trial)
@@ -207,7 +206,7 @@ class RunClock:
     def reason_cut_short(self, trial: "PlannedTrial", limit: TrialLimit) -> str | None:
         """Return why a stopped trial says nothing about its program; None if it does.
 
-        The end of the run's time stopped it then, before anybody can say that it hangs.
+        The end of the run's time stopped it before it is clear that it hangs.
         """
         if not limit.source.startswith(MAX_TIME):
             return None
@@ -216,7 +215,7 @@ class RunClock:
             before = f"{stopped}, the one before took {took:.1f} s"
             return before if limit.seconds < took * _HANGS else None
         if (prediction := self.predicted(trial)) is not None:
-            # It had less than its own limit; only that limit shows a hang.
+            # It had less time than its own limit; only its own limit shows a hang.
             return f"{stopped}, such a trial takes {prediction.trial_ns / 1e9:.1f} s at least"
         return stopped if limit.seconds < self.max_seconds * _CHANCE else None
 
@@ -234,9 +233,9 @@ class Amount:
 
     repeats: int
     warm_up_trials: int
-    tokens: Mapping[str, int]  # by variant; what generates no tokens is not in it
-    most_repeats: int = 0  # more, above ``repeats``, are optional
-    warm_up_pass: bool = True  # the program's own: one pass over all weights before the prompt
+    tokens: Mapping[str, int]  # by variant, without variants that generate no tokens
+    most_repeats: int = 0  # repeats above ``repeats`` are optional
+    warm_up_pass: bool = True  # by the program: one pass over all weights before the prompt
 
 
 def cut_to_max_time(

@@ -1,4 +1,4 @@
-"""From the variants of a recipe to trials, in the order in which they run."""
+"""Plan the trials of a recipe's variants, in running order."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -21,13 +21,13 @@ class PlannedTrial:
     number: int
     variant: Variant
     repeat: int
-    tokens: int | None  # to generate; None where that is no parameter
+    tokens: int | None  # to generate; None without such a parameter
     warm_up_pass: bool
-    optional: bool = False  # left out when the result is known well enough by then
+    optional: bool = False  # left out if the result is already precise enough
 
     @classmethod
     def of(cls, record: PlannedRecord) -> "PlannedTrial":
-        """Return a trial as it was planned before."""
+        """Return a trial from its record."""
         variant = Variant(record.variant, record.model, record.parameters)
         return cls(
             record.number,
@@ -53,12 +53,12 @@ class PlannedTrial:
 
     @property
     def slug(self) -> str:
-        """Its folder's name, unique in the run together with its number."""
+        """Name of its folder, unique in the run together with its number."""
         return f"{self.variant.slug}-{'warmup' if self.repeat == 0 else f'r{self.repeat}'}"
 
     @property
     def parameters(self) -> Mapping[str, Scalar]:
-        """The engine's parameters as they will be used."""
+        """The engine's parameters in use."""
         return self.variant.parameters
 
 
@@ -74,7 +74,7 @@ def cut(variant: Variant, tokens: int | None, warm_up_pass: bool, roles: Roles) 
 
 @dataclass(frozen=True)
 class Plan:
-    """The trials in the order in which they run."""
+    """The trials in running order."""
 
     trials: tuple[PlannedTrial, ...]
     predicted_seconds: float | None
@@ -117,14 +117,14 @@ def make_plan(
 def _ordered(
     variants: Sequence[Variant], rounds: Sequence[int], order: Order, seed: int
 ) -> list[tuple[Variant, int]]:
-    """Each variant in each round.
+    """Yield each variant in each round.
 
-    Randomised order is in blocks: each round has all variants, so that drift affects all equally,
-    in random order, so that no variant always follows the same other one.
+    Randomised order is in blocks. Each round has all variants, so that drift affects all equally.
+    Their order is random, so that no variant always follows the same other variant.
     """
     if order == "grouped":
         return [(variant, repeat) for variant in variants for repeat in rounds]
-    chance = random.Random(seed)  # noqa: S311 - no secret
+    chance = random.Random(seed)  # noqa: S311 - not for secrets
     found = []
     for repeat in rounds:
         block = list(variants)

@@ -1,6 +1,6 @@
 """Annotate a run: tags, and a note.
 
-They are in the run directory, so a rebuilt index has them too.
+Annotations are in the run directory, so a rebuilt index has them too.
 """
 
 import re
@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
 from labctl.errors import ConfigError
-from labctl.files import locked, write_atomic
+from labctl.files import write_atomic
+from labctl.locks import locked
 from labctl.records.run import Annotations
 from labctl.runs.record.directory import ANNOTATIONS, RunDirectory
 
@@ -20,14 +21,14 @@ _LOCK_SECONDS = 10.0
 def annotating(directory: RunDirectory) -> AbstractContextManager[int]:
     """Lock a run against other annotations and moves.
 
-    Raises HostTimeout, and ConfigError for a run that is gone.
+    Raises HostTimeout, and ConfigError for a missing run.
     """
     lock = directory.path / f"{ANNOTATIONS}.lock"
     return locked(lock, timeout=_LOCK_SECONDS, make_folder=False)
 
 
 def check_tag(tag: str) -> str:
-    """Return a tag. Raises ConfigError for one that a filter or a list could not show well."""
+    """Return a tag. Raises ConfigError for a tag that filters or lists could not show well."""
     if not _TAG.fullmatch(tag):
         raise ConfigError(
             f"not a tag: {tag!r}",
@@ -44,7 +45,7 @@ def add_tags(directory: RunDirectory, tags: Sequence[str]) -> Annotations:
 
 
 def remove_tags(directory: RunDirectory, tags: Sequence[str]) -> Annotations:
-    """Remove tags from a run. Raises ConfigError for one that it does not have."""
+    """Remove tags from a run. Raises ConfigError for a tag that it does not have."""
 
     def without(old: Annotations) -> tuple[str, ...]:
         if missing := [tag for tag in tags if tag not in old.tags]:

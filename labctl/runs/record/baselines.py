@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from labctl.checked import unknown
 from labctl.config.lab import FILE_NAME, Lab, LabFile, find_lab
 from labctl.errors import ConfigError
 from labctl.results.summary import good_trials
@@ -11,6 +10,7 @@ from labctl.runs.record.directory import RunDirectory, is_run_id
 from labctl.runs.record.lookup import find_run
 from labctl.state.baselines import Baseline
 from labctl.state.state import lab_state
+from labctl.suggestions import unknown
 from labctl.transport.registry import TRANSPORTS
 
 

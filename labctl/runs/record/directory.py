@@ -1,16 +1,16 @@
 """The run directory: the source of all facts of a run. Everything else can be rebuilt from it.
 
 ``runs/<UTC time>-<recipe>-<short id>/`` holds ``run.json``, ``trials/<n>-<slug>/`` with the raw
-files as pulled and ``record.json``, and ``records.jsonl`` (the same records, a line each);
-``recipe.yaml`` is the recipe as written; ``plan.json`` and ``journal.jsonl`` are what
-:mod:`labctl.runs.resume` continues from, and ``events.jsonl`` is what :mod:`labctl.runs.watch`
-shows; ``annotations.json`` has the tags and the note that people gave it, and ``origin.json`` where
-an imported run comes from. The directory begins when the board has answered and can take the run;
-it is a run once it has a ``run.json``. Until then ``recording`` has the number of recording that
-``run.json`` gets: clocks of hosts may be wrong, so the number says which run is the latest.
+files as pulled and ``record.json``, and ``records.jsonl`` (the same records, one per line);
+``recipe.yaml`` is the recipe as written; :mod:`labctl.runs.resume` continues from ``plan.json`` and
+``journal.jsonl``, and :mod:`labctl.runs.watch` shows ``events.jsonl``; ``annotations.json`` has
+tags and a note of people, and ``origin.json`` the origin of an imported run. The directory is
+created when the board has answered and can take the run; it is a run once it has a ``run.json``.
+Until then ``recording`` has the number of recording that ``run.json`` gets: clocks of hosts may be
+wrong, so the number shows the latest run.
 
-A measurement of another lab is imported under a lock, so that it comes in once. A load test has
-``serving.json`` in place of ``run.json``; see :mod:`labctl.evaluation.serving.directory`. An
+A measurement of another lab is imported under a lock, so that it is imported only once. A load test
+has ``serving.json`` in place of ``run.json``; see :mod:`labctl.evaluation.serving.directory`. An
 evaluation has ``evaluation.json`` in place of it, and ``generations.jsonl`` for a journal; see
 :mod:`labctl.evaluation.directory`.
 """
@@ -22,22 +22,13 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import partial
 from itertools import chain
 from pathlib import Path
 
 from labctl.errors import BoardBusy, BoardNoSpace, BoardPermission, ConfigError
-from labctl.files import (
-    append_line,
-    host_reads,
-    host_writes,
-    is_locked,
-    locked,
-    scratch,
-    sync_directory,
-    write_atomic,
-)
-from labctl.records.base import NumberedRecord, written_version
+from labctl.files import append_line, host_reads, host_writes, scratch, sync_directory, write_atomic
+from labctl.locks import is_locked, locked
+from labctl.records.base import NumberedRecord
 from labctl.records.evaluation import EvaluationRecord
 from labctl.records.run import Annotations, Origin, PlanRecord, RunEnd, RunRecord
 from labctl.records.serving import ServingRecord
@@ -50,7 +41,6 @@ from labctl.runs.record.disk import (
     compress,
     number_of,
     read_file,
-    reading,
 )
 
 RUN, EVALUATION, SERVING = KINDS
@@ -61,12 +51,12 @@ ORIGIN = "origin.json"
 #: Marks a copy of another host's run; it holds the digest of the archive.
 FETCHED = "fetched"
 RECIPE = "recipe.yaml"
-#: The records, a line each.
+#: The records, one per line.
 LINES = "records.jsonl"
 LOCK = "lock"
-#: A process that checks if a run is held has its lock for a moment.
+#: Time (s): a process that checks if a run is held has its lock for a moment.
 _LOOK_SECONDS = 0.5
-#: A number is taken in less than a second.
+#: Time (s): taking a number needs less than a second.
 _NUMBERING_SECONDS = 60.0
 #: Errors that mark a refused run.
 _REFUSALS = (ConfigError, BoardBusy, BoardNoSpace, BoardPermission)
@@ -74,7 +64,7 @@ _ID = re.compile(r"\d{8}T\d{6}Z-.+-[0-9a-f]{6}")
 
 
 def new_run_id(recipe: str) -> str:
-    """Make a readable id that sorts by time."""
+    """Return a readable id that sorts by time."""
     return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{recipe}-{secrets.token_hex(3)}"
 
 
@@ -85,10 +75,10 @@ class RunDirectory:
         self.path = path
 
     def begin(self, *, is_own: bool = True) -> None:
-        """Make the directory of a new run, with the next number of recording.
+        """Create the directory of a new run, with the next number of recording.
 
-        A run that is not the lab's own has no number. Raises ConfigError at once if records cannot
-        store the lab's path, HostError.
+        A run of another lab has no number. Raises ConfigError at once if records cannot store the
+        lab's path, HostError.
         """
         raw = os.fsencode(self.path.absolute())
         try:
@@ -106,7 +96,7 @@ class RunDirectory:
             self.take_number()
 
     def take_number(self) -> None:
-        """Give a directory that has no run yet the next number of recording. Raises HostError."""
+        """Give a directory without a run the next number of recording. Raises HostError."""
         runs = self.path.parent
         with locked(runs / ".recording-lock", timeout=_NUMBERING_SECONDS), host_reads(runs):
             write_atomic(self.path / NUMBER, f"{1 + _greatest_number(runs)}\n")
@@ -121,7 +111,7 @@ class RunDirectory:
     def start(self, record: RunRecord, plan: PlanRecord, recipe: str | None = None) -> None:
         """Write ``plan.json`` and then ``run.json``: from here on it is a run.
 
-        ``recipe`` is its recipe as written; None if nobody wrote one.
+        ``recipe`` is its recipe as written; None without a written recipe.
         """
         if recipe is not None:
             write_atomic(self.path / RECIPE, recipe)
@@ -130,7 +120,7 @@ class RunDirectory:
 
     @property
     def is_planned(self) -> bool:
-        """True if it is planned: its trials, or its questions, can begin."""
+        """True if it is planned, so that its trials or questions can begin."""
         return any((self.path / name).is_file() for name in KINDS)
 
     @property
@@ -160,9 +150,9 @@ class RunDirectory:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Exclude other controllers of this host from the run, whatever board they would use.
+        """Lock the run against other controllers of this host, for any board.
 
-        Raises HostTimeout if one has it, ConfigError if the run was moved away.
+        Raises HostTimeout if a controller has it, ConfigError if the run was moved away.
         """
         holder = "another labctl that makes this run"
         with locked(self.path / LOCK, timeout=_LOOK_SECONDS, holder=holder, make_folder=False):
@@ -171,7 +161,7 @@ class RunDirectory:
     def is_held(self, by: int | None = None) -> bool:
         """Return True if a controller of this host drives the run now: the process ``by``, or any.
 
-        Raises ConfigError if this user may not read that.
+        Raises ConfigError if this user may not read the lock.
         """
         lock = self.path / LOCK
         with host_reads(lock):
@@ -185,7 +175,7 @@ class RunDirectory:
         """Store a finished trial; from here on it is never lost."""
         folder = self.trial_path(trial.number, trial.slug)
         write_atomic(folder / RECORD, trial.model_dump_json(indent=2) + "\n")
-        for made in (folder.parent, self.path):  # whose entries the first trial added
+        for made in (folder.parent, self.path):  # the first trial added its entries
             sync_directory(made)
         append_line(self.path / LINES, trial.model_dump_json())
 
@@ -204,9 +194,9 @@ class RunDirectory:
         check_space(self.path, [path.parent for path in self.records()])
 
     def set_aside(self, number: int, slug: str, attempt: int) -> None:
-        """Keep the files of an attempt, apart from those of the next one.
+        """Keep the files of an attempt, separate from the next attempt's files.
 
-        The record is moved last: while it is there, a controller after a kill does it again.
+        The record is moved last: until then, a controller after a kill repeats the move.
         """
         folder = self.trial_path(number, slug)
         with host_writes(folder):
@@ -227,13 +217,13 @@ class RunDirectory:
 
     @property
     def is_imported(self) -> bool:
-        """True if another lab measured it: none of its boards is one of this lab."""
+        """True if another lab measured it: its boards are not boards of this lab."""
         return (self.path / ORIGIN).exists()
 
     @property
     def is_recorded_here(self) -> bool:
         """True unless it was imported, or fetched from the lab's shared store."""
-        folder = str(self.path)  # there may be thousands, and a Path each takes longer
+        folder = str(self.path)  # there may be thousands, and creating Paths takes longer
         marks = (f"{folder}/{name}" for name in (ORIGIN, FETCHED))
         return not any(map(os.path.exists, marks))
 
@@ -276,12 +266,12 @@ class RunDirectory:
         return f"{run.id}  {run.recipe} on {run.board}, {trials}, {end.state if end else 'killed'}"
 
     def annotations(self) -> Annotations:
-        """Return its tags and its note; empty where nobody gave any. Raises ConfigError."""
+        """Return its tags and its note; empty without annotations. Raises ConfigError."""
         path = self.path / ANNOTATIONS
         return read_file(path, Annotations) if path.exists() else Annotations()
 
     def refuse_if_finished(self) -> None:
-        """Raise ConfigError for a run that is finished, or is another lab's."""
+        """Raise ConfigError for a finished run or a run of another lab."""
         if self.is_imported:
             raise ConfigError(
                 f"run {self.path.name} was imported; it cannot be resumed here",
@@ -300,7 +290,7 @@ class RunDirectory:
             raise ConfigError(f"run {run} is finished; nothing to resume", hint=hint)
 
     def run(self) -> RunRecord:
-        """Return the run's own record. Raises ConfigError if it cannot be read, or has none."""
+        """Return the run's own record. Raises ConfigError if it is missing or cannot be read."""
         if self.is_evaluation:
             run = self.path.resolve().name
             raise ConfigError(
@@ -322,7 +312,7 @@ class RunDirectory:
         return self.serving() if self.is_load_test else self.run()
 
     def evaluation(self) -> EvaluationRecord:
-        """Return the record of an evaluation. Raises ConfigError if it is none."""
+        """Return the record of an evaluation. Raises ConfigError for any other run."""
         if not self.is_evaluation:
             raise ConfigError(f"run {self.path.resolve().name} is not an evaluation")
         return read_file(self.path / EVALUATION, EvaluationRecord)
@@ -331,16 +321,12 @@ class RunDirectory:
         """Return the record of a load test. Raises ConfigError if it cannot be read."""
         return read_file(self.path / SERVING, ServingRecord)
 
-    def schema_version(self) -> int:
-        """Return the version in which its files were written. Raises as :meth:`run` does."""
-        return reading(self.path / RUN, partial(written_version, RunRecord))
-
     def plan(self) -> PlanRecord:
         """Return its plan. Raises ConfigError if it cannot be read."""
         return read_file(self.path / "plan.json", PlanRecord)
 
     def trials(self) -> list[TrialRecord]:
-        """All records, from ``record.json`` of each trial, in order."""
+        """Return all records, from ``record.json`` of each trial, in order."""
         found = (read_file(file, TrialRecord) for file in self.records())
         return sorted(found, key=lambda trial: trial.number)
 
@@ -366,22 +352,23 @@ class RunDirectory:
     def compress(self) -> int:
         """Compress the records, with the times of all tokens; return the bytes that it freed.
 
-        Each is written and verified before the plain one is removed; readers see no difference.
+        Each compressed file is written and verified before the plain file is removed; readers see
+        no difference.
         """
         with self.held():
-            plain = [*self.path.glob(f"trials/*/{RECORD}"), self.path / LINES]  # this one last
+            plain = [*self.path.glob(f"trials/*/{RECORD}"), self.path / LINES]  # this file last
             return sum(compress(path) for path in plain if path.exists())
 
 
 def is_run_id(name: str) -> bool:
-    """Return True if a directory of this name is a run's."""
+    """Return True if a directory of this name belongs to a run."""
     return _ID.fullmatch(name) is not None
 
 
 def all_directories(runs: Path) -> list[RunDirectory]:
-    """All runs of a lab, oldest first, also those that have no plan yet or never got one.
+    """Return all runs of a lab, oldest first, also runs without a plan.
 
-    Runs that were recorded here come last, by their numbers of recording: clocks may be wrong.
+    Runs recorded here come last, by their numbers of recording: clocks may be wrong.
     """
     if not runs.is_dir():
         return []
@@ -395,26 +382,26 @@ def _place(directory: RunDirectory) -> tuple[bool, int, str]:
 
 
 def _greatest_number(runs: Path) -> int:
-    """Return the greatest number of a run that was recorded here, also of those in the trash."""
+    """Return the greatest number of all runs recorded here, including runs in the trash."""
     found = chain(runs.iterdir(), runs.glob("trash/*"))
     return max((_place(RunDirectory(path))[1] for path in found if path.is_dir()), default=0)
 
 
 def run_directories(runs: Path) -> list[RunDirectory]:
-    """All planned runs of a lab, oldest first."""
+    """Return all planned runs of a lab, oldest first."""
     return [directory for directory in all_directories(runs) if directory.is_planned]
 
 
 def unfinished_runs(runs: Path) -> list[RunDirectory]:
-    """Return all unfinished planned runs, oldest first, without those in progress."""
+    """Return all unfinished planned runs, oldest first, without runs in progress."""
     return [found for found in run_directories(runs) if found.is_unfinished and not found.is_held()]
 
 
 @contextmanager
 def importing(runs: Path) -> Iterator[Path]:
-    """Hold the lock of imports, and give a folder in which to make a run before it has its name.
+    """Hold the lock of imports, and yield a folder in which to build a run before naming it.
 
-    What a killed import left is removed. Raises HostError.
+    Removes the files of a killed import. Raises HostError.
     """
     with locked(runs / ".import-lock", timeout=60), scratch(runs, ".import-new-") as aside:
         yield aside

@@ -1,6 +1,6 @@
 """Run directories on disk: their files, compressed or not, their space, and the free space.
 
-A full disk must not end a trial in the middle: the free space is checked before it begins.
+A full disk must not interrupt a trial: the free space is checked before it begins.
 """
 
 import json
@@ -28,18 +28,18 @@ COMPRESSED = ".gz"
 #: Far more than any record; a hostile file could decompress without end.
 _MOST_BYTES = 256 << 20
 _MOST_PROBLEMS = 3
-#: A short trial's files, and the end of the run.
+#: Bytes of a short trial's files and of the end of the run.
 LEAST_BYTES = 128_000
-#: The files of which one makes a directory a run, whatever its kind.
+#: Files of which each makes a directory a run, one for each kind of run.
 KINDS = ("run.json", "evaluation.json", "serving.json")
-#: Number of recording of a run that has none of :data:`KINDS` yet.
+#: File with the number of recording of a run without one of :data:`KINDS` yet.
 NUMBER = "recording"
-#: The beginning of a file of :data:`KINDS`, as labctl writes it.
+#: The beginning of a file of :data:`KINDS` written by labctl.
 _RECORDED = re.compile(rb'\{\s*"schema_version": \d+,\s*"recorded": (\d+)\s*[,}]')
 _BEGINNING = 128
-#: A trial may take longer than those before it, and its record is written twice.
+#: Factor: a trial may be longer than earlier trials, and its record is written twice.
 _MARGIN = 2
-#: Files of a trial and of the run's end, with their temporary names.
+#: Number of files of a trial and of the run's end, with their temporary names.
 _FILES = 32
 
 
@@ -69,7 +69,7 @@ def reading(path: Path, read: Callable[[bytes, Path], T]) -> T:
 def compress(path: Path) -> int:
     """Replace a file by ``NAME.gz``; return the bytes that it freed. Raises HostError.
 
-    A kill leaves one of them whole, or both.
+    A kill leaves one of the files complete, or both.
     """
     import gzip
 
@@ -85,9 +85,9 @@ def compress(path: Path) -> int:
 def check_space(run: Path, trials: Iterable[Path]) -> None:
     """Raise HostError if a run's disk has too little space for a trial beside these folders.
 
-    A trial needs twice the space of the largest finished one; the first of a run that of a short
-    one. Quotas are not always reported: a full disk in the middle of a trial is still a separate
-    error.
+    A trial needs twice the space of the largest finished trial; the first trial of a run needs the
+    space of a short trial. Quotas are not always reported: a disk that fills during a trial is
+    still a separate error.
     """
     sizes = [directory_bytes(folder) for folder in trials]
     needed = max(LEAST_BYTES, _MARGIN * max(sizes, default=0))
@@ -103,7 +103,7 @@ def check_space(run: Path, trials: Iterable[Path]) -> None:
 
 
 def number_of(run: str) -> int:
-    """Return the number of recording in a run directory; 0 if it has none that can be read.
+    """Return the number of recording in a run directory; 0 without a readable number.
 
     Only the beginning of a file is read: there may be thousands of runs.
     """
@@ -118,14 +118,14 @@ def number_of(run: str) -> int:
                 number = int(text)
             elif found := _RECORDED.match(text):
                 number = int(found[1])
-            else:  # it has none, or another program wrote the file again
+            else:  # no number, or another program rewrote the file
                 number = json.loads(Path(run, name).read_bytes()).get("recorded")
-            # Nobody records as many: a damaged number must leave room for the next one.
+            # Real numbers are far smaller: a damaged number must leave room for the next number.
             return number if type(number) is int and 0 < number <= GREATEST_NUMBER >> 1 else 0
         except FileNotFoundError:
             continue
         except (OSError, ValueError, AttributeError, RecursionError):
-            return 0  # who reads the record is told
+            return 0  # readers of the record get the error
     return 0
 
 
@@ -139,8 +139,8 @@ def free_space(folder: Path) -> tuple[int, int | None]:
 def directory_bytes(folder: Path) -> int:
     """Return the disk space of a folder with everything below it.
 
-    Files that vanish meanwhile count 0: a temporary file, or a run that is removed. Raises
-    ConfigError for a folder that this user may not read.
+    Files that disappear meanwhile count as 0: temporary files, or a removed run. Raises ConfigError
+    for a folder that this user may not read.
     """
     total = 0
     with host_reads(folder), suppress(FileNotFoundError), os.scandir(folder) as entries:
@@ -168,7 +168,7 @@ def _decompressed(path: Path) -> bytes:
 
 
 def _problems(error: ValueError) -> str:
-    """Return the first of pydantic's problems, a line each."""
+    """Return pydantic's first problems, one per line."""
     if not isinstance(error, ValidationError):
         return str(error)
     problems = error.errors(include_url=False)

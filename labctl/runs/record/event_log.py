@@ -13,7 +13,7 @@ from typing import BinaryIO, Self
 from pydantic_core import PydanticSerializationError
 
 from labctl import interrupts
-from labctl.files import is_locked
+from labctl.locks import is_locked
 from labctl.records.base import NewerRecord
 from labctl.records.events import Answers, AnyEvent, Deploy, Fetch, Progress, read_event
 
@@ -28,7 +28,7 @@ MAX_BYTES = 16_000_000
 _PROGRESS_SHARE = 0.75
 
 
-#: Progress of one trial or step is written at most this often.
+#: Minimum interval (s) of written progress of one trial or step.
 INTERVAL_SECONDS = 1.0
 
 
@@ -36,9 +36,8 @@ class EventLog:
     """Appends events; for use as a context manager. A full disk ends events, not the run.
 
     Progress is written at most once per ``interval_s``, and less often as its part of the file
-    fills, so that the remaining space lasts as long again as the run took so far. It never fills
-    its part. Other events are always written. ``on_failure`` gets the reason why no more events are
-    written.
+    fills, so that the remaining space lasts for another time as long as the run so far. Its part
+    never fills. Other events are always written. ``on_failure`` gets the reason why writing stops.
     """
 
     def __init__(
@@ -61,9 +60,9 @@ class EventLog:
         self._file: BinaryIO | None = None
         self._size = 0
         self._began = clock()
-        #: When progress was written last.
+        #: Time of the last written progress.
         self._last = -math.inf
-        #: Steps of which the start (False) or the end (True) was written.
+        #: Steps whose start (False) or end (True) was written.
         self._edges: set[tuple[str, bool]] = set()
 
     def __enter__(self) -> Self:
@@ -85,7 +84,7 @@ class EventLog:
             self._file = None
 
     def write(self, event: AnyEvent) -> None:
-        """Write an event, if it is due. Raises nothing: an event that is not JSON is reported."""
+        """Write an event, if it is due. Raises nothing; reports an event that is not JSON."""
         try:
             line = event.model_dump_json(exclude_none=True).encode() + b"\n"
         except PydanticSerializationError as error:
@@ -125,7 +124,7 @@ class EventLog:
 
     def _append(self, line: bytes) -> None:
         assert self._file is not None
-        if self._file.write(line) != len(line):  # the disk is full; an error comes with the next
+        if self._file.write(line) != len(line):  # the disk is full; the next write raises an error
             with suppress(OSError):
                 os.ftruncate(self._file.fileno(), self._size)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -151,12 +150,12 @@ class EventReader:
         self._path = path
         self._offset = 0
         self._file: BinaryIO | None = None
-        #: Lines that are no events: torn by a power cut or a full disk.
+        #: Number of lines that are not events: torn by a power cut or a full disk.
         self.damaged = 0
 
     @contextmanager
     def kept_open(self) -> Iterator[None]:
-        """Keep the file open, if there is one: a refused run removes it with its last event."""
+        """Keep the file open, if it exists: a refused run removes it with its last event."""
         with suppress(FileNotFoundError):
             self._file = self._path.open("rb")
         try:
@@ -169,12 +168,12 @@ class EventReader:
     def _open(self) -> BinaryIO:
         if self._file is None:
             return self._path.open("rb")
-        return open(self._file.fileno(), "rb", closefd=False)  # anew: with nothing in its buffer
+        return open(self._file.fileno(), "rb", closefd=False)  # opened again: with an empty buffer
 
     def read(self) -> Iterator[AnyEvent]:
         """Yield new events; an incomplete last line is left for the next call.
 
-        Raises NewerRecord. A file that is not there has no events.
+        Raises NewerRecord. A missing file has no events.
         """
         try:
             with self._open() as file:
@@ -198,9 +197,9 @@ class EventReader:
 def follow(
     directory: Path, reader: EventReader, *, wait: Callable[[float], None] = interrupts.sleep
 ) -> Iterator[AnyEvent | None]:
-    """Yield a run's events until no controller is left that could write any.
+    """Yield a run's events until no controller is left to write any.
 
-    None means that nothing new came. Raises NewerRecord.
+    Yields None if there is nothing new. Raises NewerRecord.
     """
     with reader.kept_open():
         while True:

@@ -1,6 +1,6 @@
 """History of a board in a lab, without contact to it: its last facts, its runs and its noise.
 
-Noise is how much the repeats inside its runs differ.
+Noise is the difference between repeats inside a run.
 """
 
 import math
@@ -15,6 +15,7 @@ from pydantic import JsonValue
 
 from labctl.board.probe_files import latest_probe
 from labctl.errors import ConfigError
+from labctl.figures.trials import TOKEN
 from labctl.index.filters import Filter
 from labctl.index.rows import TrialRow
 from labctl.records.board import BoardFacts, Execution
@@ -27,7 +28,7 @@ from labctl.runs.record.repository import RunRepository
 
 #: Number of a board's last runs to read: older ones say little about the board today.
 _RUNS = 50
-#: Number of those whose repeats are read for its noise.
+#: Number of these runs whose repeats are read for its noise.
 _RUNS_FOR_NOISE = 30
 
 
@@ -51,7 +52,7 @@ class Measured:
 class Wanted:
     """Conditions for a trial of the history: the same model bytes, and the same ``comparability``.
 
-    A virtual board may have had the name of a real one: it ran in the same ``execution``.
+    A virtual board may have had the name of a real board, so the ``execution`` must be the same.
     """
 
     model_sha256: str
@@ -76,7 +77,7 @@ def last_seen(lab_root: Path, board: str) -> SeenBoard | None:
 
 
 def last_measured(lab_root: Path, board: str, wanted: Mapping[str, Wanted]) -> dict[str, Measured]:
-    """Return the last good trial on the board for each wanted one, by their keys.
+    """Return the last good trial on the board for each wanted trial, by their keys.
 
     Raises HostError.
     """
@@ -97,8 +98,8 @@ def last_measured(lab_root: Path, board: str, wanted: Mapping[str, Wanted]) -> d
 def is_like(row: TrialRow, wanted: Wanted, *, without: Collection[str] = ()) -> bool:
     """Return True if a trial has the same model bytes, execution and key.
 
-    Only the wanted parts of the key count: before a trial not all are known. Parts in ``without``
-    may differ.
+    Only the wanted parts of the key count: before a trial some parts are unknown. Parts in
+    ``without`` may differ.
     """
     return (
         row.model_sha256 == wanted.model_sha256
@@ -124,10 +125,10 @@ def runs_on(repository: RunRepository, board: str, limit: int = _RUNS) -> list[s
 def known_noise(
     repository: RunRepository, board: str, wanted: Mapping[str, Wanted]
 ) -> dict[str, Noise]:
-    """Return the noise of trials like each wanted one, by their keys; what is not known is absent.
+    """Return the noise of trials like each wanted trial, by their keys, without unknown noise.
 
-    The variance of the logarithm of token times inside runs, pooled. The source's revision may
-    differ. Raises HostError.
+    Noise is from the pooled variance of the logarithm of token times inside runs. The source's
+    revision may differ. Raises HostError.
     """
     ids = tuple(runs_on(repository, board, _RUNS_FOR_NOISE))
     trials = repository.trials(Filter(ids=ids, board=board)) if ids else []
@@ -136,8 +137,9 @@ def known_noise(
         runs: dict[tuple[str, str], list[float]] = {}
         for row in (indexed.trial for indexed in trials):
             good = row.state == TrialState.OK and row.repeat > 0
-            if good and row.mean_ns and is_like(row, one, without=REVISION):
-                runs.setdefault((row.run, row.variant), []).append(math.log(row.mean_ns))
+            time = row.figures[TOKEN.column]
+            if good and time and is_like(row, one, without=REVISION):
+                runs.setdefault((row.run, row.variant), []).append(math.log(time))
         repeated = [logs for logs in runs.values() if len(logs) > 1]
         if repeated:
             squares = sum(variance(logs) * (len(logs) - 1) for logs in repeated)

@@ -1,8 +1,8 @@
-"""Keep the index of runs in step with the run directories, which decide.
+"""Keep the index of runs up to date with the run directories, which are the source.
 
-Before every answer the stamps of the directories are compared with those in the index, and changed
-runs are read again: a run in progress, or one that was tagged, removed, copied from elsewhere, or
-measured while the index could not be written.
+Before every answer the stamps of the directories are compared with the stamps in the index, and
+changed runs are read again: a run in progress, or a run that was tagged, removed, copied from
+elsewhere, or measured while the index could not be written.
 """
 
 import os
@@ -14,7 +14,7 @@ from pathlib import Path
 from labctl.errors import ConfigError
 from labctl.files import host_reads
 from labctl.index.index import Index, Stamps
-from labctl.index.rows import SCHEMA_VERSION, Entry
+from labctl.index.rows import VERSION, Entry
 from labctl.records.evaluation import EvaluationEnd
 from labctl.records.run import Annotations
 from labctl.runs.record.directory import (
@@ -28,9 +28,9 @@ from labctl.runs.record.directory import (
 from labctl.runs.record.disk import directory_bytes, read_file
 from labctl.units import counted
 
-#: Runs that are added in one transaction: others write in between, and a kill loses little.
+#: Runs per transaction: others can write in between, and a kill loses little.
 _BATCH = 50
-#: Reading more changed runs than these is a wait that needs a word.
+#: Reading more changed runs than this number takes long, so it is announced.
 _MANY = 200
 
 Note = Callable[[str], None]
@@ -41,10 +41,10 @@ def silent(_text: str) -> None:
 
 
 def refresh_index(index: Index, runs: Path, note: Note) -> bool:
-    """Bring the index up to date. Return False if there is no run, and maybe no index."""
+    """Update the index. Return False without runs; then the index may be missing, too."""
     version = index.version()
     none = Stamps({}, frozenset())
-    known = index.stamps() if version == SCHEMA_VERSION else none
+    known = index.stamps() if version == VERSION else none
     there = _stamps(runs)
     changed = sorted(
         name
@@ -52,7 +52,7 @@ def refresh_index(index: Index, runs: Path, note: Note) -> bool:
         if known.own.get(name) != stamp and name not in known.others
     )
     number = counted(len(changed), "run")
-    if version not in (None, SCHEMA_VERSION):
+    if version not in (None, VERSION):
         note(f"the index is of another version of labctl: made again from {number}")
     elif len(changed) > _MANY:
         note(f"reading {number} into the index")
@@ -74,11 +74,11 @@ def _stamps(runs: Path) -> dict[str, str]:
 
 
 def stamp_of(directory: Path) -> str | None:
-    """Return what changes with a run directory; None if it is no planned run.
+    """Return a value that changes with a run directory; None if it is not a planned run.
 
-    Files that are replaced change the time of the directory, lines that are appended that of
-    records.jsonl, or generations.jsonl. A kill may have come between a trial's record and its line:
-    of a run without an end the records are counted too.
+    Replaced files change the time of the directory; appended lines change the time of records.jsonl
+    or generations.jsonl. A kill may come between a trial's record and its line, so the records of a
+    run without an end are also counted.
     """
     folder = str(directory)
     try:
@@ -100,18 +100,18 @@ def stamp_of(directory: Path) -> str | None:
 
 
 def entry_with_size(directory: RunDirectory, stamp: str) -> Entry:
-    """Return the rows of one run, with the size of its directory where that can be read."""
+    """Return the rows of one run, with the size of its directory if it can be read."""
     entry = _facts(directory, stamp)
-    if not directory.is_recorded_here:  # its number is of another folder
+    if not directory.is_recorded_here:  # its number belongs to another folder
         entry = replace(entry, run=replace(entry.run, recorded=None))
-    with suppress(ConfigError):  # of a folder that nobody here may read no size is known
+    with suppress(ConfigError):  # the size of an unreadable folder is unknown
         size = directory_bytes(directory.path)
         return replace(entry, run=replace(entry.run, size_bytes=size))
     return entry
 
 
 def _facts(directory: RunDirectory, stamp: str) -> Entry:
-    from labctl.index.entry import damaged_entry, entry_of  # a list that is up to date needs none
+    from labctl.index.entry import damaged_entry, entry_of  # only for changed runs
 
     name = directory.path.name
     annotations = Annotations()
@@ -165,9 +165,9 @@ def _evaluation_facts(directory: RunDirectory, stamp: str, annotations: Annotati
 
 
 def _is_answer(line: bytes) -> bool:
-    """Return True for a whole answer; False for a limit check, a failure or a torn line.
+    """Return True for a complete answer; False for a limit check, a failure or a torn line.
 
-    Not parsed, since there may be many. Quotes in a text are escaped: only keys are found.
+    Lines are not parsed, since there may be many. Quotes in texts are escaped, so only keys match.
     """
     others = (key in line and key + b"null" not in line for key in (b'"check":', b'"failure":'))
     return line.endswith(b"\n") and not any(others)

@@ -1,7 +1,8 @@
-"""The journal of a run: every step is on disk before it is taken, so a run survives any crash.
+"""The journal of a run: every step is on disk before it happens, so a run survives any crash.
 
-``plan.json`` holds what will be done, ``journal.jsonl`` a line for each step, ``record.json`` of
-each trial its end. A trial with a start and no end is *open*: its job may still run on the board.
+``plan.json`` holds the plan, ``journal.jsonl`` a line for each step, and ``record.json`` of each
+trial the trial's end. A trial with a start and no end is *open*: its job may still run on the
+board.
 """
 
 from collections.abc import Mapping
@@ -12,21 +13,23 @@ from typing import Generic, TypeVar
 
 from labctl.board.lease import Lease
 from labctl.errors import ConfigError, HostError, LabctlError, LinkError
-from labctl.files import append_line, user_home, user_name, write_atomic
+from labctl.files import append_line, write_atomic
+from labctl.folders import user_home
 from labctl.records.base import FileRecord, read_record
 from labctl.records.run import JournalEntry
 from labctl.records.trial import Failure
+from labctl.user import user_name
 
 E = TypeVar("E", bound=FileRecord)
 
 
 class JournalLines(Generic[E]):
-    """The lines of a journal. ``entries`` are all that it has, oldest first."""
+    """The lines of a journal. ``entries`` are all its lines, oldest first."""
 
     def __init__(self, path: Path, model: type[E]):
         self._path = path
         self._model = model
-        #: What was read without a torn last line; None: nothing is torn.
+        #: Content without a torn last line; None: nothing is torn.
         self._whole: bytes | None = None
         self.entries = self._read()
 
@@ -41,7 +44,7 @@ class JournalLines(Generic[E]):
         self.entries.append(entry)
 
     def _read(self) -> list[E]:
-        """All lines. A power cut may tear the last one, which then was not acted on."""
+        """Read all lines. A power cut may tear the last line; then its step did not happen."""
         try:
             lines = self._path.read_bytes().splitlines(keepends=True)
         except FileNotFoundError:
@@ -68,7 +71,7 @@ class Attempt:
     """One attempt at a trial.
 
     ``directory`` is the job's name on the board. ``open``: an earlier controller began it, and the
-    job may be there. ``failures`` cut the attempts before.
+    job may be there. ``failures`` ended earlier attempts.
     """
 
     number: int
@@ -103,7 +106,7 @@ class Journal:
         self._note(JournalEntry(event="resumed", board=board, max_time_again=again))
 
     def sessions(self, started: datetime) -> tuple[datetime, ...]:
-        """Return when controllers took up a run of this start, since its ``max_time`` began."""
+        """Return the times at which controllers began or resumed a run, within its ``max_time``."""
         found = [started]
         for entry in self._entries:
             if entry.event == "resumed":
@@ -159,7 +162,7 @@ class Journal:
         )
 
     def cut(self, number: int, attempt: Attempt, error: Exception) -> None:
-        """Record that an attempt will never have a result."""
+        """Record that an attempt ended without a result."""
         self._note(
             JournalEntry(
                 event="cut", number=number, attempt=attempt.number, failure=Failure.of(error)
@@ -168,8 +171,8 @@ class Journal:
 
 
 def stays_open(error: Exception) -> bool:
-    """Return True if the job of such an attempt may still be good: only the link failed.
+    """Return True if the job of an attempt with this error may still be good: only the link failed.
 
-    That includes a bug in labctl: a labctl without it can read the job again.
+    True also for a bug in labctl: a fixed labctl can read the job again.
     """
     return isinstance(error, LinkError | HostError) or not isinstance(error, LabctlError)

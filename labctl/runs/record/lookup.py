@@ -1,6 +1,6 @@
-"""Look a run up by its name: a path, an id or the beginning or end of one, or ``latest``.
+"""Look up a run by its name: a path, an id, the start or end of an id, or ``latest``.
 
-Runs that did not end are found too: the newest is resumed if none is named.
+Unfinished runs are found too: without a name, the newest is resumed.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from labctl.runs.record.repository import newest_elsewhere, run_elsewhere
 def find_run(runs: Path, name: str) -> RunDirectory:
     """Return a planned run by path, id, the start or end of its id, or ``latest``.
 
-    Raises ConfigError when there is none, or more than one.
+    Raises ConfigError if no run or several runs match.
     """
     direct = _at(name)
     with host_reads(name):
@@ -52,7 +52,7 @@ def find_directory(runs: Path, name: str) -> RunDirectory:
 
 
 def _at(path: str) -> RunDirectory:
-    if not path:  # of an unset shell variable, say: not the folder that one is in
+    if not path:  # from an unset shell variable: do not take the current folder
         raise ConfigError("the name of a run is empty", hint="name one, or `latest`")
     return RunDirectory(Path(path))
 
@@ -89,7 +89,7 @@ def _no_run(known: Sequence[RunDirectory], runs: Path, name: str) -> ConfigError
 
 
 def find_unfinished(runs: Path) -> RunDirectory:
-    """Return the only unfinished run. Raises ConfigError, with their list if there are several."""
+    """Return the only unfinished run. Raises ConfigError, with a list if there are several."""
     found = unfinished_runs(runs)
     if len(found) == 1:
         return found[0]
@@ -107,7 +107,7 @@ def find_unfinished(runs: Path) -> RunDirectory:
 def ended_before_trials(runs: Path) -> list[RunDirectory]:
     """Return the runs that ended before their first trial and after the last planned run began.
 
-    Newest first; those that are being prepared are none of them.
+    Newest first, without runs in preparation.
     """
     newest = takewhile(lambda one: not one.is_planned, reversed(all_directories(runs)))
     return [directory for directory in newest if not directory.is_held()]

@@ -1,4 +1,4 @@
-"""The repository of a lab's runs: queries over their index, which is up to date at each answer."""
+"""The repository of a lab's runs: queries on their index, which is updated before each answer."""
 
 import os
 import secrets
@@ -22,10 +22,11 @@ from labctl.database.base import (
 )
 from labctl.database.sqlite import SqliteDatabase
 from labctl.errors import LabctlError
-from labctl.files import host_reads, host_writes, locked, write_atomic
+from labctl.files import host_reads, host_writes, write_atomic
 from labctl.index.filters import Filter
 from labctl.index.index import Index, IndexedRun, IndexedTrial, Stamps
-from labctl.index.rows import SCHEMA_VERSION, ProbeRow, RunRow
+from labctl.index.rows import VERSION, ProbeRow, RunRow
+from labctl.locks import locked
 from labctl.runs.record.directory import (
     RunDirectory,
 )
@@ -43,7 +44,7 @@ T = TypeVar("T")
 
 
 class RunRepository:
-    """All runs of a lab. ``note`` gets a line about an index that had to be made again."""
+    """All runs of a lab. ``note`` gets a line about an index that had to be rebuilt."""
 
     def __init__(self, runs: Path, note: Note = silent):
         self._runs = runs
@@ -58,13 +59,13 @@ class RunRepository:
         return Index(SqliteDatabase(self._runs / "index.sqlite", "the index", hint))
 
     def add(self, directory: RunDirectory) -> None:
-        """Read one run into the index. Raises HostError when the index cannot be written."""
+        """Read one run into the index. Raises HostError if the index cannot be written."""
         stamp = stamp_of(directory.path)
         if stamp is not None:
             together(self._runs.absolute(), entry_with_size(directory, stamp), self._index.add)
 
     def get(self, run_id: str) -> IndexedRun | None:
-        """Return a run by its id; None if there is none."""
+        """Return a run by its id; None if it does not exist."""
         return next(iter(self.query(Filter(ids=(run_id,)))), None)
 
     def query(self, wanted: Filter | None = None, *, limit: int | None = None) -> list[IndexedRun]:
@@ -75,16 +76,16 @@ class RunRepository:
         return self._ask(lambda index: index.runs(wanted, limit=limit))
 
     def refresh(self) -> None:
-        """Bring the index up to date, for questions to :attr:`known`. Raises HostError."""
+        """Update the index, for questions to :attr:`known`. Raises HostError."""
         self._ask(lambda _index: [])
 
     @property
     def known(self) -> Index | None:
         """The index as it is, without a look at the run directories; None where there is none."""
-        return self._index if self._index.version() == SCHEMA_VERSION else None
+        return self._index if self._index.version() == VERSION else None
 
     def answer(self, question: Callable[[Index], T]) -> T | None:
-        """Answer from :attr:`known`, None without one; make it again if it is damaged.
+        """Answer from :attr:`known`, None without an index; rebuild a damaged index.
 
         Raises HostError.
         """
@@ -104,13 +105,13 @@ class RunRepository:
         return self._ask(Index.tags)
 
     def parameters(self) -> list[tuple[str, str]]:
-        """Return all names of engine parameters with each of their values."""
+        """Return all names of engine parameters with all their values."""
         return self._ask(Index.parameters)
 
     def probes(self, board: str | None = None) -> list[ProbeRow]:
-        """Return the probes of the lab's boards, or of one, newest first. Raises HostError.
+        """Return the probes of the lab's boards, or of one board, newest first. Raises HostError.
 
-        A damaged one has a ``damage`` and no rates.
+        A damaged probe has a ``damage`` and no rates.
         """
         return self._ask_again(lambda: self._probes(board))
 
@@ -118,7 +119,7 @@ class RunRepository:
         from labctl.board.probe_files import probe_files, probe_row
 
         version = self._index.version()
-        known = self._index.probe_files() if version == SCHEMA_VERSION else Stamps({}, frozenset())
+        known = self._index.probe_files() if version == VERSION else Stamps({}, frozenset())
         there = probe_files(self._runs.parent)
         new = [path for file, path in there.items() if file not in {*known.own, *known.others}]
         if new:
@@ -148,33 +149,34 @@ class RunRepository:
             return question()
 
     def _passing_index(self) -> Index:
-        """Return an index that goes with this process."""
+        """Return a temporary index that is removed when this process ends."""
         with host_writes(Path("a temporary folder")):
             folder = tempfile.mkdtemp(prefix="labctl-index-")
         database = SqliteDatabase(Path(folder) / "index.sqlite", "the index", "")
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        weakref.finalize(self, database.close)  # before: the last one is the first to be called
+        weakref.finalize(self, database.close)  # before: finalizers are called in reverse order
         return Index(database)
 
 
 def _shared_database(runs: Path) -> Database | None:
-    """Return the PostgreSQL of the lab that the folder of runs belongs to; None without one."""
+    """Return the PostgreSQL of the lab that owns the folder of runs; None without PostgreSQL."""
     root = find_lab_root(runs)
     if root is None or runs.resolve() != root / "runs":
         return None
     with host_reads(root):
         named = b"database" in (root / DEVICES).read_bytes() or DATABASE_VARIABLE in os.environ
     if not named:
-        return None  # most labs have none: a list need not wait for all boards to be checked
+        return None  # most labs have no PostgreSQL: a list need not wait for a check of all boards
     from labctl.transport.registry import TRANSPORTS
 
     return lab_database(find_lab(root, TRANSPORTS))
 
 
 def _folder_id(runs: Path) -> str:
-    """Return what a folder of runs is called in a shared database; with nothing to add, nothing.
+    """Return the id of a folder of runs in a shared database; empty without a folder.
 
-    It lies in the folder: hosts that have it on a network file system agree, and it may be moved.
+    The id is in the folder: hosts that share it on a network file system agree, and it may be
+    moved.
     """
     path = runs / "folder-id"
     if not (runs.is_dir() or (runs.parent / "boards").is_dir()):
@@ -188,7 +190,7 @@ def _folder_id(runs: Path) -> str:
 
 
 def note_in_index(directory: RunDirectory, note: Note) -> None:
-    """Add a run to the index of its lab; the next list does what fails here."""
+    """Add a run to the index of its lab; if this fails, the next list repeats it."""
     try:
         with patience(0.0):  # it is a cache
             RunRepository(directory.path.parent).add(directory)
@@ -197,7 +199,7 @@ def note_in_index(directory: RunDirectory, note: Note) -> None:
 
 
 def run_elsewhere(runs: Path, name: str) -> RunRow | None:
-    """Return a run of this id, or start or end of it, that a shared index alone knows."""
+    """Return a run that only a shared index knows, by its id, or the start or end of its id."""
     if _shared_database(runs) is None:
         return None
     known = [one.run for one in RunRepository(runs).query()]

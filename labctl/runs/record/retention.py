@@ -1,4 +1,4 @@
-"""Retention: which runs of a lab may go to the trash, and why the others stay."""
+"""Retention: the runs of a lab that may go to the trash, and the reasons to keep the others."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,23 +15,23 @@ from labctl.runs.record.repository import RunRepository
 class Retention:
     """Plan of a prune."""
 
-    #: Newest first.
+    #: Runs to remove, newest first.
     remove: tuple[IndexedRun, ...]
-    #: reason -> number of runs that it keeps; the first reason of each run counts
+    #: Reason -> number of runs kept for it; the first reason of each run counts.
     kept: Mapping[str, int]
 
     @property
     def freed_bytes(self) -> int:
-        """Size of what goes."""
+        """Total size of the removed runs."""
         return sum(one.run.size_bytes or 0 for one in self.remove)
 
     @property
     def sizes(self) -> dict[str, int | None]:
-        """Size in bytes of each run that goes, by its id."""
+        """Size in bytes of each removed run, by its id."""
         return {one.run.id: one.run.size_bytes for one in self.remove}
 
     def document(self, moved: Iterable[str], *, dry_run: bool) -> dict[str, object]:
-        """Return as JSON the runs that were ``moved``, or all that would be, and what is kept."""
+        """Return as JSON the ``moved`` runs, or all runs that would be moved, and the kept runs."""
         sizes = self.sizes
         told = sizes if dry_run else {run: sizes[run] for run in moved}
         return {"remove": told, "kept": dict(self.kept), "dry_run": dry_run}
@@ -40,7 +40,7 @@ class Retention:
 def compression_document(
     freed_bytes: Mapping[str, int | None], *, dry_run: bool
 ) -> dict[str, object]:
-    """Return as JSON what compressing each run freed, or which would be compressed."""
+    """Return as JSON the bytes freed by compressing each run, or the runs to compress."""
     return {"compress": freed_bytes, "dry_run": dry_run}
 
 
@@ -52,11 +52,11 @@ def old_runs(
     keep_last: int,
     protected: Mapping[str, str],
 ) -> Retention:
-    """Choose the runs that may go, of those that meet a filter.
+    """Choose the removable runs among the runs that match a filter.
 
-    Of each recipe on each board the last ``keep_last`` runs with a good trial stay, and all that
-    came after the first of these. A tag, a note, an import, damage, a controller, and what is
-    ``protected`` (id -> reason) keep a run too. Runs of other hosts are not asked for.
+    For each recipe on each board, the last ``keep_last`` runs with a good trial stay, and all runs
+    after the first of these. A run also stays if it has a tag, a note, an import, damage or a
+    controller, or is ``protected`` (id -> reason). Runs of other hosts are not considered.
     """
     kept: Counter[str] = Counter()
     remove = []
@@ -71,7 +71,7 @@ def old_runs(
 def compressible_runs(
     runs: Path, repository: RunRepository, wanted: Filter, *, keep_last: int
 ) -> list[RunDirectory]:
-    """Return the finished runs that are not among the last ones and are not compressed yet."""
+    """Return the finished runs that are not recent and not compressed yet."""
     return [
         directory
         for one, directory, recent in _own_runs(runs, repository, wanted, keep_last)
@@ -82,7 +82,7 @@ def compressible_runs(
 def _own_runs(
     runs: Path, repository: RunRepository, wanted: Filter, keep_last: int
 ) -> Iterator[tuple[IndexedRun, RunDirectory, bool]]:
-    """Yield the runs that lie on this host and meet a filter, newest first; is each recent?"""
+    """Yield the runs on this host that match a filter, newest first, each with True if recent."""
     candidates = {one.run.id for one in repository.query(wanted)}
     good: Counter[tuple[str, str | None]] = Counter()
     for one in repository.query():

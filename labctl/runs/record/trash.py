@@ -1,4 +1,4 @@
-"""The trash: removed runs, whole, beside the others and so on the same disk."""
+"""The trash: complete removed runs, beside the other runs and so on the same disk."""
 
 import secrets
 import shutil
@@ -20,7 +20,7 @@ ExcInfo = tuple[type[BaseException], BaseException, TracebackType]
 
 @dataclass(frozen=True)
 class Trashed:
-    """A run in the trash. Its folder's name ends with ``.2`` if another of its id is there."""
+    """A run in the trash. The folder's name ends with ``.2`` if another run of its id is there."""
 
     path: Path
     size_bytes: int
@@ -37,9 +37,10 @@ class Trashed:
 
 
 def move_to_trash(directory: RunDirectory) -> Path:
-    """Move a run to the trash; return where it is.
+    """Move a run to the trash; return its new place.
 
-    Raises ConfigError if a controller drives it, and for one that is gone, in the trash or a link.
+    Raises ConfigError if a controller drives it, and for a missing run, a run in the trash or a
+    link.
     """
     run = directory.path.resolve()
     trash = run.parent / TRASH
@@ -53,7 +54,7 @@ def move_to_trash(directory: RunDirectory) -> Path:
             trash.mkdir(exist_ok=True)
             place = trash / run.name
             number = 1
-            while place.exists():  # it was removed before, and a copy of it came back
+            while place.exists():  # it was removed before, and a copy came back
                 number += 1
                 place = trash / f"{run.name}.{number}"
             _move(run, place)
@@ -66,7 +67,7 @@ def move_to_trash(directory: RunDirectory) -> Path:
 
 
 def trashed_runs(runs: Path) -> list[Trashed]:
-    """Return what is in the trash of a folder of runs, newest first."""
+    """Return the runs in the trash of a folder of runs, newest first."""
     trash = runs / TRASH
     with host_reads(trash):
         paths = sorted(trash.iterdir(), reverse=True) if trash.is_dir() else []
@@ -102,8 +103,8 @@ def restore(runs: Path, name: str) -> RunDirectory:
 def empty_trash(runs: Path) -> list[Trashed]:
     """Remove all runs in the trash for good; return them.
 
-    Each first gets a name that is no run's: it is either restored whole or gone. What a killed
-    labctl left under such a name goes too.
+    Each first gets a name that is not a run's, so it is either restored completely or gone. Such
+    names left by a killed labctl are removed too.
     """
     removed = []
     for one in trashed_runs(runs):
@@ -122,7 +123,7 @@ def empty_trash(runs: Path) -> list[Trashed]:
 
 
 def _pass_over_gone(_function: object, _path: str, error: ExcInfo) -> None:
-    """Let another labctl remove at the same time what a killed one left."""
+    """Let another labctl remove the files of a killed labctl at the same time."""
     if not isinstance(error[1], FileNotFoundError):
         raise error[1]
 

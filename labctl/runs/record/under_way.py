@@ -1,4 +1,4 @@
-"""The run that a process makes on a board now, as its directory tells others."""
+"""The present run of a process on a board, read from the run's directory."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ def last_board(directory: RunDirectory) -> str:
 
 
 def run_under_way(runs: Path, board: str, pid: int) -> str | None:
-    """Name the run that a process of this host makes on a board, and its trial: ``k of n``.
+    """Return the run of a process of this host on a board, with its trial: ``k of n``.
 
     Returns None if no such run is planned yet.
     """

@@ -1,9 +1,9 @@
-"""The energy of a trial: a meter's answers, brought to the board's time.
+"""The energy of a trial: a meter's answers, converted to the board's time.
 
-The meter is asked by this host's clock, the program ran by the board's. A question to the board
-that left at ``a`` and was answered at ``b`` with the board's ``m`` in it says that the board's
-clock is behind this host's by something from ``a - m`` to ``b - m``; several questions narrow it
-down. They are asked when the program has ended, and disturb nothing.
+The meter is asked by this host's clock; the program ran by the board's clock. A question to the
+board that left at ``a`` and was answered at ``b`` with the board's ``m`` in it shows that the
+board's clock is behind this host's by ``a - m`` to ``b - m``; several questions narrow this range.
+They are asked after the program has ended, and disturb nothing.
 """
 
 import json
@@ -26,9 +26,9 @@ from labctl.stats.energy import Energy, NoEnergy, Reading, energy_of_counter, en
 
 POWER = "power.jsonl"
 _QUESTIONS = 3
-#: Readings further apart than this number of intervals leave a gap.
+#: Readings further apart than this number of intervals count as a gap.
 _GAP_INTERVALS = 3
-#: The most that the clocks may be unsure of each other, as a share of the program's time.
+#: Maximum uncertainty of the clocks' offset, as a share of the program's time.
 _MOST_UNSURE = 0.05
 
 
@@ -41,7 +41,7 @@ class ClockOffset:
 
     @classmethod
     def measure(cls, ask_board_ns: Callable[[], int]) -> "ClockOffset":
-        """From questions for the board's clock. Raises InfraError."""
+        """Measure it by questions for the board's clock. Raises InfraError."""
         least, most = [], []
         for _ in range(_QUESTIONS):
             asked = time.monotonic_ns()
@@ -64,7 +64,7 @@ def trouble(meter: Meter) -> str | None:
 
 
 def working_meter(board: Board, observer: Observer) -> Meter | None:
-    """Return the meter of what a board draws, if it has one; say so where it does not work."""
+    """Return the meter of a board's power, if it has one; report a meter that does not work."""
     meter = meter_of(board.power) if board.power else None
     if meter and (why := trouble(meter)):
         observer.note(f"note: energy will not be measured: {why}")
@@ -72,10 +72,10 @@ def working_meter(board: Board, observer: Observer) -> Meter | None:
 
 
 class Metering:
-    """A context in which a program runs on a board, and its meter is asked; without one, nothing.
+    """A context in which a program runs on a board and its meter, if any, is asked.
 
     ``ask_board_ns`` asks the board for its monotonic clock. The raw answers are kept in ``folder``.
-    Raises nothing of the meter's, and HostError when they cannot be written.
+    Raises no errors of the meter, but HostError if the answers cannot be written.
     """
 
     def __init__(self, meter: Meter | None, folder: Path, ask_board_ns: Callable[[], int]):
@@ -107,7 +107,7 @@ class Metering:
         write_atomic(self._folder / POWER, "".join(lines))
 
     def record(self, job: JobStatus | None, timing: TimingRecord | None) -> EnergyRecord | None:
-        """Joules where the readings tell them, otherwise why they do not; None without a meter."""
+        """Return the joules if the readings show them, else the reason; None without a meter."""
         if self._log is None:
             return None
         failed = [answer.error for answer in self._log.answers if answer.error is not None]
@@ -147,7 +147,7 @@ class Metering:
     def _per_token(
         self, readings: Sequence[Reading], start_ns: int, timing: TimingRecord | None
     ) -> float | None:
-        """Of the tokens after the first arrival, whose times are known; that may bring several."""
+        """Return joules per token after the first arrival: only these times are known."""
         if timing is None or timing.ttft_ns is None or not timing.token_ns or not timing.mean_ns:
             return None
         first = start_ns + timing.ttft_ns

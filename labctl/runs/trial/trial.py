@@ -38,8 +38,8 @@ from labctl.runs.trial.energy import Metering
 
 
 @dataclass
-class Found:
-    """Known part of a trial: a failure keeps what was found before it."""
+class PartialTrial:
+    """Known part of a trial: after a failure, the facts before it stay."""
 
     argv: tuple[str, ...] = ()
     comparability: dict[str, JsonValue] = field(default_factory=dict)
@@ -57,18 +57,18 @@ class Found:
 def run_trial(
     context: RunContext, trial: PlannedTrial, attempt: Attempt
 ) -> tuple[TrialRecord, Exception | None]:
-    """Run one trial on the board, or go on with what an earlier controller began.
+    """Run one trial on the board, or continue an earlier controller's attempt.
 
     Its raw files end up in its folder of the run directory; the job's directory stays on the board
-    until the caller, with the record on disk, removes it by :meth:`RunContext.remove_job`. Returns
-    the record whatever happens, and the error that made it a failure, if any; the caller raises
-    what is no job's. An interruption stops the job on the board and goes on upwards.
+    until the caller, with the record on disk, removes it by :meth:`RunContext.remove_job`. Always
+    returns the record, and the error that made it a failure, if any; the caller raises errors other
+    than the job's. An interruption stops the job on the board and is raised.
     """
-    found, started, began = Found(), datetime.now(UTC), time.monotonic()
+    found, started, began = PartialTrial(), datetime.now(UTC), time.monotonic()
     error: Exception | None = None
     try:
         _measure(context, trial, attempt, found)
-    except Exception as caught:  # a bug too: what was found before it stays
+    except Exception as caught:  # also a bug: facts found before it stay
         error = caught
     found.took_ns = round((time.monotonic() - began) * 1e9)
     return _record(context, trial, attempt, found, started, error=error), error
@@ -77,15 +77,15 @@ def run_trial(
 def skipped_trial(
     context: RunContext, trial: PlannedTrial, attempt: Attempt, reason: str
 ) -> TrialRecord:
-    """Return the record of a trial that was planned and not run."""
-    return _record(context, trial, attempt, Found(), datetime.now(UTC), reason=reason)
+    """Return the record of a planned trial that did not run."""
+    return _record(context, trial, attempt, PartialTrial(), datetime.now(UTC), reason=reason)
 
 
 def _measure(
     context: RunContext,
     trial: PlannedTrial,
     attempt: Attempt,
-    found: Found,
+    found: PartialTrial,
 ) -> None:
     prepared, engine = context.prepared, context.prepared.engine
     folder = context.directory.trial_path(trial.number, trial.slug)
@@ -130,14 +130,14 @@ def _on_board(
     context: RunContext,
     trial: PlannedTrial,
     attempt: Attempt,
-    found: Found,
+    found: PartialTrial,
     parameters: EngineParameters,
 ) -> tuple[JobStatus, Metering]:
     held, recipe = context.held, context.prepared.recipe
     folder = context.directory.trial_path(trial.number, trial.slug)
-    # The agent compares epochs alone: whose the board is, is asked before and after.
+    # The agent compares only epochs: the board's owner is checked before and after.
     context.retry(held.claim.check_before_trial)
-    if not attempt.open:  # else it is under way
+    if not attempt.open:  # else it is running
         context.observer.trial_progress(GETTING_READY)
         began = time.monotonic()
         clock, conditions = context.clock, context.conditions
@@ -182,7 +182,7 @@ def _on_board(
 def _run_job(
     context: RunContext,
     attempt: Attempt,
-    found: Found,
+    found: PartialTrial,
     spec: JobSpec,
     parameters: EngineParameters,
 ) -> JobStatus:
@@ -196,7 +196,7 @@ def _run_job(
     if wrong := _not_the_board(context.facts, started):
         context.stop_job(attempt)
         raise wrong
-    # As they are, whether asked for or not: they make records unlike.
+    # The actual values, requested or not: records with other values are not comparable.
     found.comparability |= {"cpus": started.cpus, "nice": started.nice, "sample_ms": spec.sample_ms}
     if spec.memlock:
         found.comparability["memlock_bytes"] = started.memlock_bytes
@@ -215,7 +215,7 @@ def _record(
     context: RunContext,
     trial: PlannedTrial,
     attempt: Attempt,
-    found: Found,
+    found: PartialTrial,
     started: datetime,
     *,
     error: Exception | None = None,
@@ -247,7 +247,17 @@ def _record(
         predicted=predicted,
         measured_to_predicted=_ratio(found.timing, predicted),
         bound=explain(found.timing, baseline, found.evidence) if baseline else None,
-        **vars(found),
+        argv=found.argv,
+        comparability=found.comparability,
+        conditions=found.conditions,
+        took_ns=found.took_ns,
+        waited_ns=found.waited_ns,
+        limit=found.limit,
+        job=found.job,
+        timing=found.timing,
+        evidence=found.evidence,
+        energy=found.energy,
+        checks=found.checks,
     )
 
 
@@ -259,12 +269,12 @@ def _sample_ms(recipe: Recipe) -> int:
 def _ratio(timing: TimingRecord | None, predicted: TrialPrediction | None) -> float | None:
     measured = timing.mean_ns if timing else None
     if not measured or predicted is None or predicted.storage_token_ns is not None:
-        return None  # near the border of memory two times were predicted
+        return None  # two times were predicted, near the limit of memory
     return measured / predicted.token_ns
 
 
 def _not_the_board(facts: BoardFacts, started: Started) -> BoardError | None:
-    """Return why a job does not run on the recorded board, if so."""
+    """Return the error if a job does not run on the recorded board."""
     if started.boot_id != facts.boot_id:
         return BoardRebooted(
             "the board restarted since the run began", hint="continue: `labctl resume`"

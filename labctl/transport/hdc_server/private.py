@@ -1,12 +1,11 @@
-"""Servers that nobody else uses: with a TMPDIR, a port and a HOME of their own.
+"""A server that only labctl uses, with its own TMPDIR, port and HOME.
 
-They never touch the user's server, ``~/.harmony`` or pid file. Their number follows from the
-boards, and they end with this labctl. If a labctl was killed, the next one that starts such servers
-ends those left running.
+It never changes the user's server, ``~/.harmony`` or pid file. All boards of this labctl process
+with ``private`` share it, and it ends with this process. If a labctl was killed, the next labctl
+that starts such a server stops the leftover server.
 """
 
 import os
-import resource
 import secrets
 import select
 import shutil
@@ -17,12 +16,12 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from labctl.errors import HostError, HostTimeout, LinkError
-from labctl.files import host_writes, locked, state_dir, write_atomic
+from labctl.files import host_writes, write_atomic
+from labctl.folders import state_dir
 from labctl.hdc.server_client.connect_key import is_tcp_key
 from labctl.hdc.server_client.server import HdcServer
+from labctl.locks import locked
 from labctl.transport.hdc_server.process import (
-    DESCRIPTORS_EACH,
-    DESCRIPTORS_OWN,
     LOOPBACK,
     PID_FILE,
     Restarting,
@@ -30,9 +29,7 @@ from labctl.transport.hdc_server.process import (
     start_server,
 )
 
-#: A server takes 128 boards, including those on cables: each server finds these by itself.
-BOARDS_PER_SERVER = 120
-#: Address of the user's own server by default.
+#: Default address of the user's own server.
 USERS_PORT = 8710
 
 _LOCK_SECONDS = 30.0
@@ -40,114 +37,57 @@ _QUESTION_SECONDS = 2.0
 _END_SECONDS = 5.0
 
 
-class ServerPool:
-    """Private servers for any number of boards; a board keeps its server. Thread-safe.
+class PrivateServer:
+    """The private server of this process; each start uses a new port. Thread-safe."""
 
-    Boards on cables all go to the first one: two servers would compete for the bus.
-    """
-
-    def __init__(self, *, boards_per_server: int | None = None, users_port: int = USERS_PORT):
+    def __init__(self, *, users_port: int = USERS_PORT):
         self._users_port = users_port
-        self._room = boards_per_server or _room_of_a_server()
-        self._members: list[_Member] = []
-        self._places: dict[str, _Member] = {}
+        self._keys: set[str] = set()
+        self._restarting = Restarting(self._start)
         self._lock = threading.Lock()
         self._undo = ExitStack()
         self._folder: Path | None = None
 
-    def server_for(self, key: str, *, timeout: float) -> HdcServer:
-        """Return the server of the board ``key``; it runs, and is restarted if it died.
+    def running(self, key: str, *, timeout: float) -> HdcServer:
+        """Return the running server for the board ``key``; restart it if it died.
 
-        ``timeout`` (s) bounds a request to a running server; a start has its own limit.
-        Raises ToolMissing, HostError.
+        ``timeout`` (s) limits a request to a running server; a start has its own limit. Raises
+        ToolMissing, HostError.
         """
         with self._lock:
-            member = self._places.get(key)
-            if member is None:
-                member = self._places[key] = self._place_for(key)
-                member.boards += 1
-        return member.running(timeout)
-
-    def close(self) -> None:
-        """End the servers, and remove their folder. Idempotent."""
-        with self._lock:
-            for member in self._members:
-                member.stop()
-            self._members.clear()
-            self._places.clear()
-            self._undo.close()
-            self._folder = None
-
-    def __len__(self) -> int:
-        return len(self._members)
-
-    def _place_for(self, key: str) -> "_Member":
-        if not is_tcp_key(key):
-            _check_bus(self._users_port)
-            return self._members[0] if self._members else self._added()
-        with_room = (member for member in self._members if member.boards < self._room)
-        return next(with_room, None) or self._added()
-
-    def _added(self) -> "_Member":
-        if self._folder is None:
-            self._folder = _claim_folder(self._undo)
-        member = _Member(self._folder / str(len(self._members)), _home())
-        self._members.append(member)
-        return member
-
-
-class _Member:
-    """One server of a pool. It gets a new port at each start."""
-
-    def __init__(self, folder: Path, home: Path):
-        self.boards = 0
-        self._folder = folder
-        self._home = home
-        self._restarting = Restarting(self._start)
-        self._lock = threading.Lock()
-
-    def running(self, timeout: float) -> HdcServer:
-        with self._lock:
+            if key not in self._keys and not is_tcp_key(key):
+                _check_bus(self._users_port)
+            self._keys.add(key)
             current = self._restarting.current
             if current is not None and current.is_running:
-                with suppress(LinkError):  # it hangs: it is labctl's own, and is replaced
+                with suppress(LinkError):  # it hangs: it is labctl's own, so replace it
                     current.server.version(timeout=timeout)
                     return current.server
             return self._restarting.start()
 
-    def stop(self) -> None:
+    def close(self) -> None:
+        """Stop the server, and remove its folder. Idempotent."""
         with self._lock:
             self._restarting.stop()
+            self._keys.clear()
+            self._undo.close()
+            self._folder = None
 
     def _start(self) -> ServerProcess:
-        with host_writes(self._folder):
-            self._folder.mkdir(mode=0o700, exist_ok=True)
+        if self._folder is None:
+            self._folder = _claim_folder(self._undo)
         with socket.create_server((LOOPBACK, 0)) as taken:
             port: int = taken.getsockname()[1]
         return start_server(
             port,
             tmpdir=self._folder,
             log=self._folder / "log",
-            extra_env={"HOME": str(self._home)},
+            extra_env={"HOME": str(_home())},
         )
-
-
-def _room_of_a_server() -> int:
-    """Return the number of boards for one server: its limit, or that of this host's open files."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard == resource.RLIM_INFINITY:
-        return BOARDS_PER_SERVER
-    room = min(BOARDS_PER_SERVER, (hard - DESCRIPTORS_OWN) // DESCRIPTORS_EACH)
-    if room < 1:
-        raise HostError(
-            f"this host allows {hard} open files, too few for an hdc server",
-            hint="raise it (`ulimit -Hn`), or reach the boards without a server (`link: tcp`)",
-        )
-    return room
 
 
 def _check_bus(users_port: int) -> None:
-    """Raise HostError when the user's server already has the boards on cables."""
+    """Raise HostError if the user's server already has the boards on cables."""
     server = HdcServer(LOOPBACK, users_port)
     with suppress(LinkError):
         server.version(timeout=_QUESTION_SECONDS)
@@ -158,7 +98,7 @@ def _check_bus(users_port: int) -> None:
 
 
 def _home() -> Path:
-    """Return a HOME with labctl's own key in it: boards that know it accept these servers."""
+    """Return a HOME with labctl's own key: boards that know the key accept this server."""
     from labctl.hdc.keys import HostKey, own_key_path  # slow to import
 
     home = state_dir() / "hdc" / "home"
@@ -176,11 +116,12 @@ def _home() -> Path:
 
 
 def _claim_folder(undo: ExitStack) -> Path:
-    """Create a folder for this labctl's servers: held until ``undo``, then removed. Raises
-    HostError.
+    """Create a folder for this labctl's server.
+
+    It is locked until ``undo``, then removed. Raises HostError.
     """
     root = state_dir() / "hdc" / "private"
-    # The outer lock: no other labctl can think a folder abandoned before it is locked.
+    # The outer lock: no other labctl can find the new folder before it is locked, and remove it.
     with locked(root / "lock", timeout=_LOCK_SECONDS):
         _end_abandoned(root)
         folder = root / secrets.token_hex(8)
@@ -192,18 +133,17 @@ def _claim_folder(undo: ExitStack) -> Path:
 
 
 def _end_abandoned(root: Path) -> None:
-    """End the servers of labctls that were killed."""
+    """Stop the servers of labctls that were killed."""
     for folder in root.iterdir():
         if not folder.is_dir():
             continue
         with suppress(HostTimeout), locked(folder / "owner", timeout=0):
-            for pid_file in folder.glob(f"*/{PID_FILE}"):
-                _end_server(pid_file)
+            _end_server(folder / PID_FILE)
             shutil.rmtree(folder, ignore_errors=True)
 
 
 def _end_server(pid_file: Path) -> None:
-    """End the process that a pid file names, if it is the server of that folder."""
+    """Stop the process named in a pid file, if it is the server of that folder."""
     with suppress(OSError, ValueError):
         pid = int(pid_file.read_text(encoding="utf-8"))
         process = os.pidfd_open(pid)

@@ -1,7 +1,8 @@
 """The official ``hdc`` program of this host, run as a server.
 
-``hdc -m -s IP:PORT`` is a server in the foreground: it is watched, and ends on SIGTERM. There is
-one for each ``$TMPDIR``: it locks the file ``.HDCServer.pid`` there, which has its process id.
+``hdc -m -s IP:PORT`` runs a server in the foreground: it can be watched, and ends on SIGTERM. Each
+``$TMPDIR`` can have one server: it locks the file ``.HDCServer.pid`` there, which has its process
+id.
 """
 
 import errno
@@ -25,15 +26,13 @@ from labctl.retry import wait_until
 
 LOOPBACK = "127.0.0.1"
 PID_FILE = ".HDCServer.pid"
-#: A server takes this many descriptors for each of its boards, and some for itself.
-DESCRIPTORS_EACH = 12
-DESCRIPTORS_OWN = 256
+#: A server needs 12 descriptors for each of its boards (at most 128), and some for itself.
 _DESCRIPTORS = 2048
 
 _START_SECONDS = 15.0
 _QUESTION_SECONDS = 2.0
 _INTERVAL_SECONDS = 0.1
-#: Starts of a server within a time; a server that ends more often is not started again.
+#: Maximum starts of a server within a time; after that it is not restarted.
 _STARTS = 4
 _STARTS_SECONDS = 60.0
 _LOG_TAIL_BYTES = 2000
@@ -51,16 +50,16 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
-        """Its process number."""
+        """Its process id."""
         return self._child.pid
 
     @property
     def is_running(self) -> bool:
-        """True if the process is there."""
+        """True if the process runs."""
         return self._child.poll() is None
 
     def stop(self) -> None:
-        """End this process only. Idempotent. Raises HostError when it does not end."""
+        """Stop this process only. Idempotent. Raises HostError if it does not end."""
         if self.is_running:
             process.stop(self._child)
 
@@ -72,7 +71,7 @@ class ServerProcess:
 
 
 class Restarting:
-    """Runs a server, and restarts it after its end, up to a limit. Not thread-safe."""
+    """Runs a server, and restarts it when it ends, up to a limit. Not thread-safe."""
 
     def __init__(self, start: Callable[[], ServerProcess]):
         self._start = start
@@ -82,7 +81,7 @@ class Restarting:
     def start(self) -> HdcServer:
         """Start a new server in place of the last; return it once it answers.
 
-        Raises ToolMissing, HostError (it does not start, or has ended too often lately).
+        Raises ToolMissing, HostError (it does not start, or has ended too often recently).
         """
         now = time.monotonic()
         if len(self._starts) == _STARTS and now - self._starts[0] < _STARTS_SECONDS:
@@ -99,13 +98,13 @@ class Restarting:
         return self.current.server
 
     def stop(self) -> None:
-        """End the server, if one runs."""
+        """Stop the server, if one runs."""
         if self.current is not None:
             self.current.stop()
 
 
 def is_installed() -> bool:
-    """Return True if there is a program ``hdc`` on PATH; it may be for another machine."""
+    """Return True if a program ``hdc`` is on PATH; it may be for another machine type."""
     return shutil.which("hdc") is not None
 
 
@@ -117,11 +116,11 @@ def start_server(
     extra_env: Mapping[str, str],
     timeout: float = _START_SECONDS,
 ) -> ServerProcess:
-    """Run a server on loopback; return once one answers there, within ``timeout`` seconds.
+    """Run a server on loopback; return once a server answers there, within ``timeout`` seconds.
 
-    The caller has made sure that nothing listens at the port. ``log`` gets what it prints.
-    Raises ToolMissing (no hdc), HostError (not for this machine; another server has the
-    ``tmpdir``; it does not come up).
+    The caller has checked that nothing listens at the port. ``log`` gets the server's output.
+    Raises ToolMissing (no hdc), HostError (not for this machine; another server uses the
+    ``tmpdir``; it does not start).
     """
     _remove_stale(tmpdir / PID_FILE)
     env = {
@@ -156,7 +155,8 @@ def _run(argv: list[str], env: Mapping[str, str], output: int) -> "subprocess.Po
                 hint=f"it is part of the OpenHarmony SDK's toolchains; {_NO_HDC_NEEDED}",
                 program=argv[0],
             ) from error
-        # Its loader is missing, or its format is unknown: both mean another machine's program.
+        # Its loader is missing, or its format is unknown: both mean a program for another machine
+        # type.
         if isinstance(error, ToolMissing) or _errno(error) == errno.ENOEXEC:
             raise HostError(
                 f"{path} is not for this machine ({platform.machine()})",
@@ -200,15 +200,18 @@ def _await(running: ServerProcess, tmpdir: Path, timeout: float) -> None:
 
 
 def end_server(address: str, *, timeout: float) -> None:
-    """End the server at ``HOST:PORT``, whoever started it. Raises HostError, ToolMissing."""
+    """Stop the server at ``HOST:PORT``, even if labctl did not start it.
+
+    Raises HostError, ToolMissing.
+    """
     done = process.run(["hdc", "-s", address, "kill"], timeout=timeout)
     if done.exit_status != 0:
         raise HostError(f"hdc kill ended with status {done.exit_status}", details=done.tail())
 
 
 def _allow_descriptors(pid: int) -> None:
-    """Raise the limit of a server's open files to what its boards need, if this host allows it."""
-    with suppress(ProcessLookupError):  # it has ended already: reported elsewhere
+    """Raise a server's limit of open files to the need of its boards, if this host allows it."""
+    with suppress(ProcessLookupError):  # it has already ended: reported elsewhere
         soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
         if soft != resource.RLIM_INFINITY and soft < _DESCRIPTORS:
             wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(_DESCRIPTORS, hard)
@@ -216,7 +219,7 @@ def _allow_descriptors(pid: int) -> None:
 
 
 def _remove_stale(path: Path) -> None:
-    """Remove a pid file that no server holds: it would prevent a new server from starting."""
+    """Remove a pid file that no server locks: it would prevent a new server from starting."""
     try:
         file = path.open("r+", encoding="utf-8")
     except FileNotFoundError:
@@ -229,7 +232,7 @@ def _remove_stale(path: Path) -> None:
     with file:
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:  # a server holds it, or is about to
+        except OSError:  # a server locks it, or is about to
             return
         if _holder(path) is None:
             with suppress(FileNotFoundError):
@@ -237,7 +240,7 @@ def _remove_stale(path: Path) -> None:
 
 
 def _holder(path: Path) -> int | None:
-    """Return the hdc server that a pid file names, if it runs."""
+    """Return the hdc server named in a pid file, if it runs."""
     with suppress(OSError, ValueError):
         pid = int(path.read_text(encoding="utf-8"))
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")

@@ -1,11 +1,11 @@
-"""The hdc server of a board: a shared one, or one of labctl's own.
+"""The hdc server of a board: shared or private.
 
 A server is shared with all programs on the host (DevEco Studio, the user's own ``hdc``): two
 servers would compete for the boards on cables. So labctl uses a running server; otherwise it runs
-``hdc -m`` as a child, and restarts it when it ends. The child is left running at the end, as
-``hdc`` itself leaves the server that it starts: other programs may use it by then.
+``hdc -m`` as a child process, and restarts it when it ends. When labctl ends, the child continues
+to run, like a server started by ``hdc`` itself: other programs may use it by then.
 
-The code that runs servers is imported when needed: most commands find a running server.
+The code that starts servers is imported when needed: most commands find a running server.
 """
 
 import atexit
@@ -21,30 +21,30 @@ from labctl.hdc.server_client.server import HdcServer, Target
 from labctl.retry import retry_infra, wait_until
 
 if TYPE_CHECKING:
-    from labctl.transport.hdc_server.private import ServerPool
+    from labctl.transport.hdc_server.private import PrivateServer
     from labctl.transport.hdc_server.process import Restarting
 
 _LOOPBACK = ("localhost", "127.0.0.1")
-#: Another labctl starts its server within this time.
+#: Maximum time (s) for another labctl to start its server.
 _LOCK_SECONDS = 60.0
-#: A new server finds the boards on cables a moment after its start, if there are any.
+#: A new server finds the boards on cables within this time (s) after its start.
 _DISCOVERY_SECONDS = 2.0
 _INTERVAL_SECONDS = 0.1
-#: A server that ends closes its last connections within this time.
+#: A stopping server closes its last connections within this time (s).
 _ENDING_SECONDS = 1.0
 
 _shared: "dict[int, Restarting]" = {}
 _shared_lock = threading.Lock()
-#: A cache lets several threads make its first value.
-_pool_lock = threading.Lock()
+#: Without a lock, several threads could make a cache's first value.
+_private_lock = threading.Lock()
 
 
 def running_server(host: str, port: int, *, timeout: float) -> HdcServer:
-    """Return the shared server at an address; one of this host is started if none listens.
+    """Return the shared server at an address; start it if none listens on this host.
 
-    ``timeout`` (s) bounds the check for a running server; a start has its own limit.
-    Raises LinkRefused (it does not run, and is on another host or there is no hdc), another
-    LinkError (something else listens), HostError (it cannot be started).
+    ``timeout`` (s) limits the check for a running server; a start has its own limit. Raises
+    LinkRefused (it does not run, and is on another host or hdc is missing), another LinkError
+    (something else listens), HostError (it cannot be started).
     """
     server = HdcServer(host, port)
     try:
@@ -64,19 +64,19 @@ def running_server(host: str, port: int, *, timeout: float) -> HdcServer:
 
 
 def private_server(key: str, *, timeout: float) -> HdcServer:
-    """Return a private server for a board; all of them end with this process.
+    """Return the private server for a board; it ends with this process.
 
     Raises ToolMissing (no hdc), HostError.
     """
-    with _pool_lock:
-        pool = _private_pool()
-    return pool.server_for(key, timeout=timeout)
+    with _private_lock:
+        server = _private()
+    return server.running(key, timeout=timeout)
 
 
 def attached_boards(host: str, port: int, *, timeout: float) -> list[Target]:
-    """Return the boards that the hdc server of an address knows; none if this host has no hdc.
+    """Return the boards known to the hdc server at an address; empty if this host has no hdc.
 
-    Raises LinkError, HostError when what listens there does not answer as a server does.
+    Raises LinkError, HostError if the program that listens there does not answer like a server.
     """
     try:
         server = running_server(host, port, timeout=timeout)
@@ -86,16 +86,17 @@ def attached_boards(host: str, port: int, *, timeout: float) -> list[Target]:
 
 
 @cache
-def _private_pool() -> "ServerPool":
-    from labctl.transport.hdc_server.private import ServerPool
+def _private() -> "PrivateServer":
+    from labctl.transport.hdc_server.private import PrivateServer
 
-    pool = ServerPool()
-    atexit.register(pool.close)
-    return pool
+    server = PrivateServer()
+    atexit.register(server.close)
+    return server
 
 
 def _run_shared(server: HdcServer, timeout: float) -> None:
-    from labctl.files import locked, state_dir
+    from labctl.folders import state_dir
+    from labctl.locks import locked
     from labctl.transport.hdc_server.process import Restarting, start_server
 
     folder = state_dir() / "hdc"

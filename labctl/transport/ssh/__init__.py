@@ -1,1 +1,1 @@
-"""Boards, and build hosts, over ssh. All but ``transport`` needs the extra ``ssh``."""
+"""Boards and build hosts over ssh. All modules except ``transport`` need the extra ``ssh``."""

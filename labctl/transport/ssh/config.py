@@ -1,15 +1,15 @@
-"""Host and user of a log-in over ssh, as in devices.yaml: for a board, or for its host."""
+"""Host and user of an ssh log-in, as in devices.yaml: for a board, or for its host."""
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from labctl.checked import HostName, HostPath, InLab, SshHop, Word, split_hop
+from labctl.config.transport import TransportConfig
 from labctl.errors import ToolMissing
+from labctl.text_types import HostName, HostPath, InLab, SshHop, Word, split_hop
 from labctl.transport.base import OpenOptions, rules
-from labctl.transport.config import UsualConfig
 
-if TYPE_CHECKING:  # a command that needs no ssh does not wait for its import
+if TYPE_CHECKING:  # a command without ssh must not wait for this import
     from labctl.transport.ssh.link import SshLink
     from labctl.transport.ssh.transport import SshTransport
 
@@ -18,7 +18,7 @@ _USUAL_PORT = 22
 
 
 @dataclass(frozen=True, kw_only=True)
-class SshConfig(UsualConfig):
+class SshConfig(TransportConfig):
     """A board reached over ssh, by the extra `labctl[ssh]`; ssh's own configuration counts too."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = rules()
@@ -52,14 +52,14 @@ class SshConfig(UsualConfig):
         return None
 
     def clash(self, other: object, name: str) -> tuple[str, str] | None:
-        """Two boards cannot have one address."""
+        """Refuse another board with the same address."""
         if not isinstance(other, SshConfig) or other.way != self.way:
             return None
         return "host", f"board '{name}' has this host and port too"
 
     @property
     def way(self) -> tuple[str, int, str | None]:
-        """The way to the host: equal for those that are one host."""
+        """Key of the host: equal for equal hosts."""
         return self.host.lower(), self.port or _USUAL_PORT, self.proxy_jump
 
     def open(self, options: OpenOptions = _USUAL) -> "SshTransport":
@@ -71,11 +71,11 @@ class SshConfig(UsualConfig):
 
     @property
     def login(self) -> str:
-        """The host and the user there, for people."""
+        """User and host for messages."""
         return f"{'' if self.user is None else f'{self.user}@'}{self.location}"
 
     def log_in(self, name: str, timeout: float) -> "SshLink":
-        """Open a link to the host, which messages call ``name``; ``timeout`` (s) bounds each step.
+        """Open a link to the host, which messages call ``name``; ``timeout`` (s) limits each step.
 
         Raises LinkError, ConfigError; ToolMissing without the extra.
         """

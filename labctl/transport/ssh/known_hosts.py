@@ -10,7 +10,7 @@ from paramiko.ssh_exception import BadHostKeyException, SSHException
 
 
 class KeyUnknown(SSHException):
-    """The host shows a key, and no known_hosts file has a key for the host."""
+    """The host's key is unknown: no known_hosts file has a key for the host."""
 
     def __init__(self, host: str, key: paramiko.PKey):
         super().__init__(host)
@@ -19,7 +19,7 @@ class KeyUnknown(SSHException):
 
 
 class KeyRevoked(SSHException):
-    """The host shows a key that is revoked in a known_hosts file."""
+    """The host's key is revoked in a known_hosts file."""
 
     def __init__(self, key: paramiko.PKey):
         super().__init__(key.fingerprint)
@@ -27,10 +27,10 @@ class KeyRevoked(SSHException):
 
 
 class KnownHosts(paramiko.MissingHostKeyPolicy):
-    """Accepts any key that known_hosts files have for a host, see sshd(8).
+    """Accepts all keys that known_hosts files have for a host, see sshd(8).
 
-    paramiko's own reader takes no markers, and keeps one key of each type for a host. A revoked key
-    is refused from all hosts; certificate authorities are ignored.
+    paramiko's own reader ignores markers, and keeps one key of each type for a host. A revoked key
+    is refused for all hosts; certificate authorities are ignored.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class KnownHosts(paramiko.MissingHostKeyPolicy):
             if not marker or marker.startswith("#") or marker == "@cert-authority":
                 continue
             is_revoked = marker == "@revoked"
-            with suppress(SSHException):  # a key of a kind that paramiko does not support
+            with suppress(SSHException):  # a type of key that paramiko does not support
                 entry = HostKeyEntry.from_line((rest[0] if is_revoked and rest else line).strip())
                 if entry is None:
                     continue
@@ -73,7 +73,7 @@ class KnownHosts(paramiko.MissingHostKeyPolicy):
             raise BadHostKeyException(hostname, key, (alike or known)[0])
 
     def transport(self, hostname: str, *words: Any, **options: Any) -> paramiko.Transport:
-        """Return a transport that asks a host for a key of a known kind, if there is one."""
+        """Return a transport that asks a host for a key of a known type, if there is one."""
         transport = paramiko.Transport(*words, **options)
         names = {key.get_name() for key in self._keys(hostname)}
         kinds = transport.get_security_options()

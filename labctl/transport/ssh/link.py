@@ -14,20 +14,20 @@ from labctl.errors import DeviceLost, LinkError, LinkRefused
 LOOPBACK = "127.0.0.1"
 #: Time-out to open a channel.
 OPEN_SECONDS = 15.0
-#: Longest time between the end of a channel and the end of its lost connection.
+#: Maximum time (s) between the end of a channel and the end of its lost connection.
 TEARDOWN_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class Watch:
-    """Keepalive of a host: the interval between requests, and the limit for each answer, in s."""
+    """Keepalive of a host: interval of the requests, and limit for each reply, in s."""
 
     every: float = 15.0
     timeout: float = 30.0
 
 
 class SshLink:
-    """An open connection to a host, and the proof that the host is still there.
+    """An open connection to a host, and the check that the host still answers.
 
     ``name`` is the host's name in messages; ``closing`` closes jump hosts and a ProxyCommand.
     """
@@ -45,13 +45,13 @@ class SshLink:
 
     @property
     def fingerprint(self) -> str:
-        """Kind and SHA-256 fingerprint of the host's key, as ssh-keygen shows them."""
+        """Type and SHA-256 fingerprint of the host's key, as ssh-keygen shows them."""
         key = self._transport.get_remote_server_key()
         return f"{key.get_name()} {key.fingerprint}"
 
     @property
     def failure(self) -> LinkError | None:
-        """The reason why the host accepts no more requests; None while none is known."""
+        """The reason why the host accepts no more requests; None if no reason is known."""
         if self._silent:
             return DeviceLost(
                 f"{self.name} is gone: no answer for {self._watch.timeout:.0f} s",
@@ -79,9 +79,9 @@ class SshLink:
     def connect_port(
         self, port: int, *, timeout: float, address: str = LOOPBACK
     ) -> paramiko.Channel:
-        """Open a channel to a port of an address as the host sees it; the caller closes it.
+        """Open a channel to an address as seen from the host; the caller closes it.
 
-        Raises LinkRefused (nobody listens there), another LinkError.
+        Raises LinkRefused (nothing listens there), another LinkError.
         """
         self.check()
         try:
@@ -100,18 +100,18 @@ class SshLink:
             raise DeviceLost(f"{self.name} opens no channel: {error}") from error
 
     def check(self) -> None:
-        """Raise DeviceLost when the host has gone, or has not answered for too long."""
+        """Raise DeviceLost if the host is gone, or has not answered for too long."""
         if (failure := self.failure) is not None:
             raise failure
 
     def check_after_break(self) -> None:
-        """Check as :meth:`check` after a channel broke: the connection may be about to end too."""
+        """Check as :meth:`check` after a channel broke: the connection may be ending too."""
         self._transport.join(TEARDOWN_SECONDS)
         self.check()
 
     @contextmanager
     def pulsing(self, on_pulse: Callable[[], None]) -> Iterator[None]:
-        """While inside, call ``on_pulse`` in another thread each time that the host answers."""
+        """Within the context, call ``on_pulse`` in another thread each time the host answers."""
         self._on_pulse = on_pulse
         try:
             yield
@@ -126,7 +126,7 @@ class SshLink:
         self._through.close()
 
     def _keep_asking(self) -> None:
-        # Transport.set_keepalive requests no answer, so it would not notice a frozen host. Some
+        # Transport.set_keepalive requests no reply, so it would not notice a frozen host. Some
         # waits of paramiko have no time-out: closing the connection ends them.
         while not self._closing.wait(self._watch.every):
             giving_up = threading.Timer(self._watch.timeout, self._give_up)

@@ -1,7 +1,7 @@
-"""Log-in over ssh at a host that is proven to be the right one.
+"""Log-in over ssh to a host whose identity is verified.
 
-Fabric reads ``~/.ssh/config`` (HostName, Port, User, IdentityFile, ProxyJump, ProxyCommand); the
-host's key must be in ``known_hosts``, also for each jump host, and is never added automatically.
+Fabric reads ``~/.ssh/config`` (HostName, Port, User, IdentityFile, ProxyJump, ProxyCommand). The
+host's key must be in ``known_hosts``, also for each jump host; it is never added automatically.
 """
 
 import logging
@@ -39,7 +39,7 @@ SYSTEM_KNOWN_HOSTS = Path("/etc/ssh/ssh_known_hosts")
 _USUAL = Watch()
 
 _ssh_says = logging.getLogger("paramiko")
-_ssh_says.addHandler(logging.NullHandler())  # the errors raised here have all that matters
+_ssh_says.addHandler(logging.NullHandler())  # the errors raised here have all relevant details
 
 
 def _run_of_match(command: str, **_how: Any) -> SimpleNamespace:
@@ -48,13 +48,13 @@ def _run_of_match(command: str, **_how: Any) -> SimpleNamespace:
     return SimpleNamespace(ok=done.exit_status == 0)
 
 
-# paramiko would run it in the present folder.
+# paramiko would run it in the current folder.
 paramiko.config.invoke = SimpleNamespace(run=_run_of_match)  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)
 class Login:
-    """A host to log in at. None means the value of ssh's own configuration.
+    """A host to log in to. None means the value of ssh's own configuration.
 
     ``name`` is the host's name in messages, ``through`` a jump host.
     """
@@ -69,14 +69,14 @@ class Login:
 
     @property
     def label(self) -> str:
-        """The name and the address."""
+        """Name and address of the host."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.name} ({host}{'' if self.port is None else f':{self.port}'})"
 
 
 @dataclass(frozen=True)
 class _Hop:
-    """One host of a connection: a jump host, or the last one."""
+    """One host of a connection: a jump host, or the final host."""
 
     label: str
     known_hosts: Path | None
@@ -85,10 +85,10 @@ class _Hop:
 
 
 class _Connection(Connection):  # type: ignore[misc]  # Fabric has no types
-    """Reads ``ProxyJump`` as ssh does: `none` means no host, and the first host is the nearest."""
+    """Reads ``ProxyJump`` like ssh: `none` means no host, and the first host is nearest."""
 
     def get_gateway(self) -> Connection | str | None:
-        """Return the connection or the command to go through; see Fabric."""
+        """Return the connection or command to go through; see Fabric."""
         jumps = self.ssh_config.get("proxyjump")
         if jumps is None:
             return super().get_gateway()
@@ -97,16 +97,16 @@ class _Connection(Connection):  # type: ignore[misc]  # Fabric has no types
         gateway: Connection | None = None
         for hop in jumps.split(","):
             if self.derive_shorthand(hop)["host"] == self.host:
-                return None  # a Host with wildcards: this is the jump host itself
+                return None  # a Host pattern with wildcards: this is the jump host itself
             gateway = _Connection(hop, config=self.config, gateway=gateway)
         return gateway
 
 
 def log_in(login: Login, *, timeout: float = CONNECT_SECONDS, watch: Watch = _USUAL) -> SshLink:
-    """Open a link to a host. ``timeout`` (s) bounds the TCP connection, the banner, the log-in.
+    """Open a link to a host. ``timeout`` (s) limits the TCP connection, the banner and the log-in.
 
-    Raises LinkRefused for a missing host, NotAuthorised for one that is not proven or refuses
-    the log-in; ConfigError for a key or configuration of ssh that cannot be read.
+    Raises LinkRefused if the host is missing, NotAuthorised if its identity is not verified or it
+    refuses the log-in; ConfigError if a key or ssh's configuration cannot be read.
     """
     way = _way(login, timeout)
     with ExitStack() as stack:
@@ -121,7 +121,7 @@ def log_in(login: Login, *, timeout: float = CONNECT_SECONDS, watch: Watch = _US
 def _start_proxy_command(connection: Connection, stack: ExitStack) -> None:
     """Connect to a host through a program (ProxyCommand) if ssh's configuration has one.
 
-    Fabric would start it too, but not end it.
+    Fabric would start it too, but not stop it.
     """
     if not isinstance(connection.gateway, str):
         return
@@ -147,12 +147,12 @@ def _start_proxy_command(connection: Connection, stack: ExitStack) -> None:
 
 
 def _way(login: Login, timeout: float) -> list[_Hop]:
-    """Return connections that are not open yet, the one to the host last."""
+    """Return the connections, not open yet; the connection to the final host is last."""
     before = [] if login.through is None else _way(login.through, timeout)
     gateway = before[-1].connection if before else None
     connection = _connection(login, gateway, timeout)
     hop = _Hop(login.label, login.known_hosts, connection, timeout)
-    if gateway is None:  # there may be one in ssh's own configuration
+    if gateway is None:  # ssh's own configuration may name one
         before = [
             _Hop(
                 f"jump host {through.original_host!r} of {login.name}",
@@ -189,7 +189,7 @@ def _connection(login: Login, gateway: Connection | None, timeout: float) -> Con
     except (ConfigParseError, UnicodeDecodeError) as error:
         raise ConfigError(f"ssh's configuration cannot be read: {error}") from error
     for hop in (connection, *_through(connection)):
-        # ssh ignores missing key files of its configuration.
+        # ssh ignores missing key files named in its configuration.
         keys = hop.connect_kwargs.get("key_filename", [])
         hop.connect_kwargs = {
             **hop.connect_kwargs,
@@ -203,7 +203,7 @@ def _connection(login: Login, gateway: Connection | None, timeout: float) -> Con
 
 
 def _through(connection: Connection) -> Iterator[Connection]:
-    """Yield the connections to jump hosts, the nearest first."""
+    """Yield the connections to jump hosts, nearest first."""
     hop = connection.gateway
     while isinstance(hop, Connection):
         yield hop

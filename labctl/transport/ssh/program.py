@@ -1,6 +1,6 @@
 """Programs on a host: one ssh channel each, with a time-out, ended with the link.
 
-A host's output is data: bounded in size, and never trusted to be the expected answer.
+A host's output is data: limited in size, and never trusted to be the expected reply.
 """
 
 import secrets
@@ -17,19 +17,19 @@ from labctl.errors import CommandTimeout, DeviceLost, ProtocolError
 from labctl.transport.base import remote_words
 from labctl.transport.ssh.link import SshLink
 
-#: Interval of the checks of the host and the time-out during a wait.
+#: Interval (s) at which a wait checks the host and the time-out.
 TICK_SECONDS = 0.5
 PIECE_BYTES = 1 << 16
-#: Largest short answer.
+#: Maximum size of a short reply.
 ANSWER_BYTES = 1 << 20
-#: Largest part of standard error that is kept, for messages.
+#: Maximum part of standard error kept for messages.
 ERRORS_BYTES = 1 << 14
 
-#: Before every script: its own output begins with a word that nobody else knows. A shell's start-up
-#: files may print what they like before.
+#: Runs before every script: the script's own output begins after a secret word. A shell's start-up
+#: files may print anything before.
 _PROLOGUE = "printf '%s\\n' \"$1\"; shift\n"
-#: dropbear starts a command in its own process group. A shell that leads none keeps its id here:
-#: `setsid` forks for leaders alone.
+#: dropbear starts a command in its own process group. A shell that leads no group keeps its id with
+#: `setsid`, which forks only for leaders.
 _AS_LEADER = (
     "if ! kill -0 -$$ 2>/dev/null && command -v setsid >/dev/null; "
     'then exec setsid "$@"; else exec "$@"; fi'
@@ -42,8 +42,8 @@ Take = Callable[[bytes], object]
 
 
 def command_line(script: str, nonce: str, *words: str) -> str:
-    """Return the line that a host gets to run a script."""
-    # `exec`: the shell is then what leads the session, and can be killed with all below it.
+    """Return the line sent to a host to run a script."""
+    # `exec`: the shell then leads the session, and can be killed with all its child processes.
     return "exec " + remote_words(
         *("/bin/sh", "-c", _AS_LEADER, "labctl"),
         *("/bin/sh", "-c", _PROLOGUE + script, "labctl", nonce, *words),
@@ -60,12 +60,12 @@ class Answer:
 
     @property
     def text(self) -> str:
-        """Its output as text."""
+        """The output as text."""
         return self.output.decode(errors="replace")
 
 
 class SshProgram:
-    """A running script on a host. It is ended with the context."""
+    """A running script on a host. It is stopped at the end of the context."""
 
     def __init__(self, link: SshLink, script: str, *words: str, timeout: float):
         self._link = link
@@ -100,7 +100,7 @@ class SshProgram:
         self._deadline = time.monotonic() + timeout
 
     def send(self, block: bytes) -> bool:
-        """Send to standard input; False when the script reads no more."""
+        """Send to standard input; return False if the script no longer reads."""
         while block:
             self._channel.settimeout(self._wait_seconds)
             try:
@@ -145,7 +145,7 @@ class SshProgram:
             yield piece if self._began else self._begin(piece)
 
     def _begin(self, piece: bytes) -> bytes:
-        """Skip output that is not the script's own."""
+        """Skip output before the script's own."""
         self._before += piece
         before, mark, rest = self._before.partition(self._nonce + b"\n")
         if mark:
@@ -171,7 +171,7 @@ class SshProgram:
         return status
 
     def status(self) -> int | None:
-        """As :meth:`finish`; None when a signal has ended the script."""
+        """Return as :meth:`finish`, but None if a signal ended the script."""
         while not interrupts.wait(self._channel.status_event, self._wait_seconds):
             self._tick()
         self._keep_errors()
@@ -215,7 +215,7 @@ def call(
     input_blocks: Iterable[bytes] = (),
     take: Take | None = None,
 ) -> Answer:
-    """Run a short script to its end. ``take`` gets its output instead of the answer.
+    """Run a short script to its end. If given, ``take`` gets its output instead of the answer.
 
     Raises LinkError.
     """

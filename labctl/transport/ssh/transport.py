@@ -1,7 +1,7 @@
-"""A board over ssh: any with sshd or dropbear, and a POSIX shell.
+"""A board over ssh: any board with sshd or dropbear and a POSIX shell.
 
-Files go through ``cat``, as small servers have no sftp; hashes prove them. Host keys must be known:
-see :mod:`labctl.transport.ssh.login`.
+Files go through ``cat``, because small servers lack sftp; hashes verify them. Host keys must be
+known: see :mod:`labctl.transport.ssh.login`.
 """
 
 from collections.abc import Generator, Iterator
@@ -23,14 +23,14 @@ _BLOCK_BYTES = 1 << 16
 _MERGE = "exec 2>&1\n"
 _RECEIVE = 'LC_ALL=C; export LC_ALL; cat >"$1"'
 _SEND = 'LC_ALL=C; export LC_ALL; cat -- "$1"'
-#: Messages of dash that differ from those of all other programs.
+#: dash's messages, where they differ from all other programs.
 _OF_DASH = ("Directory nonexistent", "No such file or directory")
 
 
 class SshTransport(LinkedTransport["SshLink"]):
     """A board over ssh."""
 
-    scratch = "/tmp"  # noqa: S108 - the board's; names there are random
+    scratch = "/tmp"  # noqa: S108 - on the board; names there are random
     #: dropbear takes commands of 9,000 bytes.
     max_command_bytes = 8_000
 
@@ -46,13 +46,13 @@ class SshTransport(LinkedTransport["SshLink"]):
             program.status()
 
     def sent_line(self, script: str) -> str:
-        """Return the line with the script quoted, which can make it much longer."""
+        """Return the line with the quoted script; quoting can make it much longer."""
         from labctl.transport.ssh.program import NONCE_BYTES, command_line
 
         return command_line(_MERGE + script, "0" * 2 * NONCE_BYTES)
 
     def file_transfer(self, options: TransferOptions) -> "SshFileTransfer":
-        """Return the transfer; a connection compresses as a whole or not at all."""
+        """Return the transfer; a connection compresses everything or nothing."""
         return SshFileTransfer(self, options)
 
     @contextmanager
@@ -63,7 +63,7 @@ class SshTransport(LinkedTransport["SshLink"]):
 
 
 class _Port:
-    """A channel to a port, used as a socket is."""
+    """A channel to a port, with the methods of a socket."""
 
     def __init__(self, channel: "paramiko.Channel"):
         self._channel = channel
@@ -71,7 +71,7 @@ class _Port:
         self.recv = channel.recv
 
     def sendall(self, data: bytes | memoryview, /) -> None:
-        """Send all of it: paramiko takes bytes only."""
+        """Send all data: paramiko takes only bytes."""
         self._channel.sendall(bytes(data))
 
 
@@ -88,7 +88,7 @@ class SshFileTransfer(FileTransfer):
             while block := source.read(_BLOCK_BYTES):
                 program.limit(self.options.timeout)
                 if not program.send(block):
-                    break  # it reads no more, and says why
+                    break  # it no longer reads, and reports why
                 sent(block)
             program.end_input()
             while program.read():
@@ -111,6 +111,6 @@ class SshFileTransfer(FileTransfer):
 
 
 def _require(program: "SshProgram") -> None:
-    """Raise what a program that moves a file has complained about."""
+    """Raise the error that a program moving a file has reported."""
     if program.finish() != 0:
         raise file_error(program.errors.replace(*_OF_DASH))

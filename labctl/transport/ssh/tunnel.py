@@ -1,6 +1,6 @@
-"""Tunnels to an hdc server of another host: each connection is a channel of one ssh connection.
+"""Tunnels to another host's hdc server: each connection is a channel of one ssh connection.
 
-Nothing listens on this host, so no other user of it gets to the server.
+Nothing listens on this host, so its other users cannot reach the server.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,15 +11,15 @@ from paramiko.ssh_exception import SSHException
 
 from labctl.errors import LinkError
 from labctl.hdc.messages import Buffer
-from labctl.hdc.server_client.way import WayLost
+from labctl.hdc.server_client.tunnel import TunnelLost
 from labctl.transport.ssh.link import SshLink
 
-#: A channel takes no more at once; more would be copied for nothing.
+#: Maximum bytes that a channel takes at once; more would be copied uselessly.
 _PIECE_BYTES = 1 << 15
 
 
 class SshTunnel:
-    """A way to ports that a host over ssh reaches; see :class:`labctl.hdc.server_client.Way`."""
+    """A tunnel to ports that an ssh host can reach; see :class:`labctl.hdc.server_client.Way`."""
 
     def __init__(self, link: SshLink):
         self.name = link.name
@@ -27,7 +27,7 @@ class SshTunnel:
 
     @property
     def failure(self) -> LinkError | None:
-        """The reason why nothing is carried any more; None while none is known."""
+        """The reason why nothing is forwarded any more; None if no reason is known."""
         failure = self._link.failure
         return None if failure is None else failure.of_host()
 
@@ -41,34 +41,34 @@ class SshTunnel:
             raise
 
     def close(self) -> None:
-        """End all that goes through. Idempotent."""
+        """Close the tunnel and its connections. Idempotent."""
         self._link.close()
 
 
 class TunnelSocket:
-    """A channel, used as the client of an hdc server uses a socket.
+    """A channel, used like a socket by the client of an hdc server.
 
-    A tunnel that breaks is an error, and no end of what the server says.
+    If the tunnel breaks, reading raises an error instead of reporting the end.
     """
 
     def __init__(self, channel: paramiko.Channel):
         self._channel = channel
 
     def settimeout(self, seconds: float) -> None:
-        """Bound each wait from now on."""
+        """Limit each wait from now on."""
         self._channel.settimeout(seconds)
 
     def fileno(self) -> int:
-        """Return what poll(2) waits for."""
+        """Return the descriptor for poll(2)."""
         return int(self._channel.fileno())
 
     def close(self) -> None:
-        """End the channel. Idempotent."""
-        with suppress(OSError, EOFError):  # the connection is gone already
+        """Close the channel. Idempotent."""
+        with suppress(OSError, EOFError):  # the connection is already gone
             self._channel.close()
 
     def sendmsg(self, views: Sequence[Buffer], /) -> int:
-        """Send what can be sent at once; return how many bytes that were. Raises OSError."""
+        """Send the bytes that can be sent at once; return their number. Raises OSError."""
         piece = bytearray()
         for view in views:
             piece += memoryview(view)[: _PIECE_BYTES - len(piece)]
@@ -78,7 +78,7 @@ class TunnelSocket:
             return self._channel.send(bytes(piece))
 
     def sendall(self, data: bytes | memoryview, /) -> None:
-        """Send all of it. Raises OSError."""
+        """Send all data. Raises OSError."""
         with _lost():
             self._channel.sendall(bytes(data))
 
@@ -86,7 +86,7 @@ class TunnelSocket:
         """Return the next bytes; empty at the end. Raises OSError, also TimeoutError."""
         data = self._channel.recv(count)
         if not data and not self._channel.eof_received:
-            raise WayLost("the ssh connection to its host has ended")
+            raise TunnelLost("the ssh connection to its host has ended")
         return data
 
     def recv_into(self, room: memoryview, /) -> int:
@@ -96,15 +96,15 @@ class TunnelSocket:
         return len(data)
 
     def shutdown(self, how: int, /) -> None:
-        """End both directions: who waits for bytes wakes up with an error."""
+        """End both directions: waiting threads get an error."""
         del how
         self.close()
 
 
 @contextmanager
 def _lost() -> Iterator[None]:
-    """Turn what paramiko raises where the host no longer exchanges keys into an OSError."""
+    """Raise TunnelLost (an OSError) for paramiko's errors of a lost connection."""
     try:
         yield
     except (SSHException, EOFError) as error:
-        raise WayLost(f"the ssh connection to its host is lost: {error}") from error
+        raise TunnelLost(f"the ssh connection to its host is lost: {error}") from error

@@ -63,15 +63,8 @@ def test_sampling_is_asked_for(api: Api) -> None:
         )
         body = server.answered[0].body
     assert body["ignore_eos"] is True
-    asked = body.get("parameters", body)
-    assert (asked["temperature"], asked["top_p"], asked["seed"]) == (0.7, 0.9, 5)
+    assert (body["temperature"], body["top_p"], body["seed"]) == (0.7, 0.9, 5)
     assert body.get("cache_prompt") is (False if api == "llama-server" else None)
-
-
-def test_tgi_takes_the_likeliest_token_without_a_temperature() -> None:
-    with scripted_endpoint({"": "x"}) as server:
-        ask(server.address, "tgi", temperature=0.0)
-        assert "temperature" not in server.answered[0].body["parameters"]
 
 
 def test_llama_server_lays_messages_out_with_the_models_template() -> None:
@@ -85,11 +78,11 @@ def test_llama_server_lays_messages_out_with_the_models_template() -> None:
 
 @pytest.mark.parametrize(
     ("api", "prompt"),
-    [("openai-chat", "text"), ("openai-completions", "messages"), ("tgi", "messages")],
+    [("openai-chat", "text"), ("openai-completions", "messages")],
 )
 def test_a_prompt_in_another_form_is_refused_before_it_is_sent(api: Api, prompt: str) -> None:
     async def use(client: EndpointClient) -> None:
-        form: Api = "tgi" if prompt == "text" else "openai-chat"
+        form: Api = "openai-completions" if prompt == "text" else "openai-chat"
         await client.generate(request(form), timeout=10)
 
     with scripted_endpoint({"": "x"}) as server:
@@ -98,16 +91,14 @@ def test_a_prompt_in_another_form_is_refused_before_it_is_sent(api: Api, prompt:
         assert not server.answered
 
 
-@pytest.mark.parametrize("api", ["openai-completions", "tgi"])
-def test_no_limit_is_what_the_context_has_left(api: Api) -> None:
-    """These end after 16 or 100 tokens where no limit is named."""
+def test_no_limit_is_what_the_context_has_left() -> None:
+    """Completions end after 16 tokens where no limit is named."""
     with scripted_endpoint({"": "word " * 150}, context=1000) as server:
-        if api == "openai-completions":
-            with pytest.raises(ConfigError, match="`unlimited` is not possible here"):
-                ask(server.address, api, max_tokens=None)
-        else:
-            assert ask(server.address, api, max_tokens=None).finish == "stop"
-            assert server.answered[0].body["parameters"]["max_new_tokens"] == 991
+        assert ask(server.address, "openai-completions", max_tokens=None).finish == "stop"
+        assert server.answered[0].body["max_tokens"] == 991
+        server.missing.add("/tokenize")
+        with pytest.raises(ConfigError, match="`unlimited` is not possible here"):
+            ask(server.address, "openai-completions", max_tokens=None)
 
 
 @pytest.mark.parametrize("api", ["openai-chat", "llama-server"])
@@ -155,7 +146,7 @@ def test_a_server_that_does_not_keep_the_limit_is_not_measured(api: Api) -> None
         ask(server.address, api)
 
 
-@pytest.mark.parametrize("api", ["openai-chat", "openai-completions", "tgi"])
+@pytest.mark.parametrize("api", ["openai-chat", "openai-completions"])
 def test_a_count_below_the_tokens_that_came_is_a_lie(api: Api) -> None:
     with (
         scripted_endpoint({"": Answer("one two three four", usage=2)}) as server,
@@ -231,12 +222,12 @@ def test_a_server_says_what_it_is(api: Api) -> None:
     with scripted_endpoint({"": "x"}) as server:
         identity, tokens = with_client(server.address, api, use)
         assert len(tokens or ()) == 2
-        server.missing |= {"/tokenize", "/v1/models", "/props", "/info"}
+        server.missing |= {"/tokenize", "/v1/models", "/props"}
         nothing, tokens = with_client(server.address, api, use, served_name="x")
     assert identity.served_names == ("scripted",)
-    if api in ("tgi", "llama-server"):
-        assert identity.context == 4096
-        assert identity.server in ("text-generation-inference 3.3.0", "llama-server b1-scripted")
+    assert identity.context == 4096
+    if api == "llama-server":
+        assert identity.server == "llama-server b1-scripted"
     assert (nothing, tokens) == (ServerIdentity(), None)
 
 

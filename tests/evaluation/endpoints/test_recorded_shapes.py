@@ -44,7 +44,6 @@ def read(name: str, api: Api) -> Generation:
         ("mlc_chat", CHAT, {"finish": "length", "completion_tokens": 5, "token_ends": ENDS}),
         ("ray_serve_chat", CHAT, {}),
         ("openllm_chat", CHAT, {}),
-        ("tgi_generate", "tgi", {"token_ends": (*ENDS, 8), "token_ids": (*IDS, 128009)}),
         ("tgi_chat", CHAT, {"server": "3.3.0-sha"}),
     ],
 )

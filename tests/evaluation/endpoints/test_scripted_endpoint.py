@@ -97,7 +97,9 @@ def test_slots_make_the_others_wait() -> None:
 def test_a_server_closes_with_streams_under_way() -> None:
     with (
         scripted_endpoint(lambda _: Answer(flood=True)) as server,
-        httpx.stream("POST", server.address + "/generate_stream", json={"inputs": "x"}) as answer,
+        httpx.stream(
+            "POST", server.address + "/completion", json={"prompt": "x", "stream": True}
+        ) as answer,
     ):
         next(answer.iter_bytes())
     assert server.answered

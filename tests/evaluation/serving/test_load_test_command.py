@@ -18,7 +18,7 @@ from scripted_answers import Answer, Asked
 from scripted_endpoint import ScriptedEndpoint, scripted_endpoint
 from scripted_metrics import Page
 
-from labctl import shipped
+from labctl import package_data
 from labctl.cli.root import run_cli
 from labctl.evaluation.endpoints import monitor
 from labctl.retry import wait_until
@@ -518,7 +518,7 @@ def test_a_load_test_is_a_run_like_others(lab: Path, capsys: pytest.CaptureFixtu
 
 
 def test_the_plan_of_a_load_test_shows_its_loads(capsys: pytest.CaptureFixture[str]) -> None:
-    recipe = str(shipped.RECIPES / "serving.yaml")
+    recipe = str(package_data.RECIPES / "serving.yaml")
     assert run_cli(["plan", recipe]) == 0
     shown = capsys.readouterr().out
     assert "serving on llama-server on this host" in shown

@@ -14,7 +14,7 @@ from labctl.cli.root import run_cli
 from labctl.evaluation.recipe import EvaluationRecipe
 from labctl.evaluation.serving.recipe import LoadTestRecipe
 
-APIS = ("openai-chat", "openai-completions", "tgi", "llama-server")
+APIS = ("openai-chat", "openai-completions", "llama-server")
 SECONDS = st.integers(1, 5000).map(lambda ms: f"{ms}ms")
 LENGTHS = st.one_of(
     st.integers(1, 4096),

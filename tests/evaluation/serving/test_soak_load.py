@@ -14,7 +14,7 @@ from scripted_answers import Answer
 from scripted_endpoint import Request, scripted_endpoint
 from timed_client import TimedClient
 
-from labctl import shipped
+from labctl import package_data
 from labctl.cli.root import run_cli
 from labctl.evaluation.serving.arrivals import arrival_times
 
@@ -100,7 +100,7 @@ def test_a_real_llama_server_is_started_loaded_and_stopped(
     words += ["workload.output_tokens=8", "workload.prompt_tokens={min: 8, max: 16}"]
     words = [word for setting in words for word in ("--set", setting)]
     words.append("--json")
-    assert run_cli(["run", str(shipped.RECIPES / "serving.yaml"), *words]) == 0
+    assert run_cli(["run", str(package_data.RECIPES / "serving.yaml"), *words]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["run"]["endpoint"]["sha256_proven"] is True
     assert found["run"]["workload"]["exact_lengths"] is True

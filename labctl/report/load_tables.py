@@ -1,0 +1,84 @@
+"""Tables of a load test: the figures of its loads, and the lengths in tokens."""
+
+from collections.abc import Iterator
+
+from labctl.evaluation.serving.figures import OF_A_LOAD, LoadFigure, sample_of
+from labctl.evaluation.serving.metrics import Distribution
+from labctl.evaluation.serving.results import LoadTestResults, StageResult
+from labctl.figures.figure import Place
+from labctl.records.serving import StageRecord
+from labctl.report.page.language import Language
+from labctl.report.table import ABSENT, Cell, Column, Table, heading, quantity
+from labctl.units import digits
+
+
+def load_tables(results: LoadTestResults, words: Language) -> list[Table]:
+    """Return the table of all loads, and that of their lengths, if any is known."""
+    return [_loads(results, words), *_lengths(results, words)]
+
+
+def load_name(stage: StageRecord) -> str:
+    """``4 streams``, ``0.5/s``: a load as tables have it."""
+    if stage.rate is not None:
+        return f"{digits(stage.rate)}/s"
+    return f"{stage.concurrency} stream{'s' if stage.concurrency != 1 else ''}"
+
+
+def _loads(results: LoadTestResults, words: Language) -> Table:
+    """Return the table of all loads; a figure that no load can have has no column."""
+    limits = results.record.limits.model_dump().values()
+    left_out = set() if any(limit is not None for limit in limits) else {"goodput"}
+    figures = [one for one in OF_A_LOAD if one.place is Place.LOADS and one.name not in left_out]
+    is_open = any(one.stage.rate is not None for one in results.stages)
+    tip = words("Streams wait for their answer; requests of a rate come at their times.")
+    columns = [Column(words("Streams or rate"), tip=tip, name="load")]
+    if is_open:
+        columns.append(Column(words("Offered/s"), numeric=True, name="offered"))
+        columns.append(Column(words("Followed"), roomy=True))
+    columns.append(
+        Column(words("Answers"), numeric=True, tip=words("Of the requests that were sent."))
+    )
+    columns += [heading(figure, words) for figure in figures]
+    rows = [list(_row(one, figures, words, is_open=is_open)) for one in results.stages]
+    note = words("* too few requests for an upper limit of the 99th percentile")
+    is_marked = any(cell.text.endswith("*") for row in rows for cell in row)
+    return Table(words(Place.LOADS), columns, rows, note if is_marked else "")
+
+
+def _row(
+    one: StageResult, figures: list[LoadFigure], words: Language, *, is_open: bool
+) -> Iterator[Cell]:
+    found = one.metrics
+    yield Cell(load_name(one.stage), recorded=True)
+    if is_open:
+        yield quantity(found.offered_per_second if found else None, "1/s")
+        verdict = {True: words("yes"), False: words("no"), None: "–"}[one.follows]
+        yield Cell(verdict, tip=one.undecided or "")
+    if found is None:
+        yield from (ABSENT for _ in ("answers", *figures))
+        return
+    text = f"{found.completed}/{found.requests + one.stage.unfinished}"
+    is_bad = found.failed or one.stage.unfinished
+    yield Cell(text, found.completed, tone="bad" if is_bad else "")
+    for figure in figures:
+        cell, sample = quantity(figure.value(found), figure.unit), sample_of(found, figure)
+        few = figure.part == "p99" and sample is not None and sample.p99_high is None
+        yield Cell(f"{cell.text}*", cell.value) if few else cell
+
+
+def _lengths(results: LoadTestResults, words: Language) -> Iterator[Table]:
+    """Yield the lengths that were asked for and got, in tokens."""
+    rows = []
+    kinds = ("asked_prompt_tokens", "prompt_tokens", "asked_output_tokens", "output_tokens")
+    for one in results.stages:
+        for kind in kinds:
+            sample: Distribution | None = getattr(one.metrics, kind, None)
+            if sample is not None:
+                values = (sample.low, sample.p50, sample.mean, sample.p90, sample.high)
+                names = (load_name(one.stage), kind.replace("_", " "))
+                cells = [Cell(name, recorded=True) for name in names]
+                rows.append([*cells, *(Cell(f"{value:.5g}", value) for value in values)])
+    if rows:
+        first = [Column(words("Streams or rate"), name="load"), Column(words("Lengths"))]
+        named = [Column(text, numeric=True) for text in ("min", "p50", words("mean"), "p90", "max")]
+        yield Table(words("Lengths in tokens"), [*first, *named], rows, roomy=True)

@@ -1,0 +1,100 @@
+"""Tables of reports, with typed cells; pages and terminals show the same ones."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from labctl.figures.figure import Figure, small
+from labctl.report.page.language import Language
+from labctl.units import shown
+
+#: ``bad``: a failure or a warning.
+Tone = Literal["", "bad"]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table. ``value`` sorts it, where its text does not; ``tip`` explains it.
+
+    ``recorded``: text of a record, as it is in any language of the page. ``mark``: what must stay
+    with it, as EMULATED does. ``short``: what 80 columns have space for, if the text is longer.
+    """
+
+    text: str
+    value: float | None = None
+    tip: str = ""
+    tone: Tone = ""
+    recorded: bool = False
+    mark: str = ""
+    short: str = ""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table. A ``wide`` one has sentences.
+
+    A ``later`` one is last on a phone, a ``roomy`` one is left out of 80 columns. ``name``: heading
+    in a terminal, instead of the heading in small letters; ``short``: that in 80 columns.
+    """
+
+    heading: str
+    numeric: bool = False
+    wide: bool = False
+    tip: str = ""
+    later: bool = False
+    roomy: bool = False
+    name: str = ""
+    short: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table with a caption; the first cell of each row names it.
+
+    A ``roomy`` one is left out of 80 columns.
+    """
+
+    caption: str
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Cell]]
+    note: str = ""
+    roomy: bool = False
+
+
+ABSENT = Cell("–")
+
+
+def quantity(value: float | None, unit: str) -> Cell:
+    """Return the cell of a value in ``ns``, ``bytes``, ``J`` ...; a dash where it is not known."""
+    return ABSENT if value is None else Cell(shown(value, unit), value)
+
+
+def heading(figure: Figure[Any], words: Language) -> Column:
+    """Return the column of a figure."""
+    return Column(
+        f"{words.word(figure.title)} {figure.part}".strip(),
+        numeric=True,
+        tip=words.word(figure.tip),
+        later=not figure.is_brief,
+        roomy=not figure.is_brief,
+        name=figure.short,
+    )
+
+
+def plain_cells(table: Table, *, brief: bool = False) -> tuple[list[str], list[tuple[str, ...]]]:
+    """Return a table as texts for a terminal: headings (``>``: to the right), and its rows.
+
+    ``brief``: what 80 columns have space for.
+    """
+    chosen = [at for at, column in enumerate(table.columns) if not (brief and column.roomy)]
+    headings = []
+    for column in (table.columns[at] for at in chosen):
+        name = column.name or small(column.heading)
+        name = column.short or name if brief else name
+        headings.append(f"{'>' if column.numeric else ''}{name}")
+    return headings, [tuple(_plain(row[at], brief=brief) for at in chosen) for row in table.rows]
+
+
+def _plain(cell: Cell, *, brief: bool) -> str:
+    text = cell.short or cell.text if brief else cell.text
+    return text if cell.recorded else text.replace("–", "-")
