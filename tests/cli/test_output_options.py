@@ -171,7 +171,7 @@ def test_errors_have_no_colour_where_nobody_wants_any(value: str | None, coloure
     assert (b"\x1b[" in shown) is coloured
 
 
-@pytest.mark.parametrize("options", [[], ["--list"], ["--json"], ["--form", "experiment"]])
+@pytest.mark.parametrize("options", [[], ["--json"], ["--form", "experiment"]])
 def test_a_report_that_nobody_reads_ends_quietly(options: list[str], tmp_path: Path) -> None:
     script = """
         import sys

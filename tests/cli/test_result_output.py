@@ -111,9 +111,6 @@ def test_the_experiment_goes_to_the_file_too(lab: Path, capsys: pytest.CaptureFi
         ("report --form experiment --format csv", "--form experiment is a text"),
         ("report --form experiment --json", "--form experiment is a text"),
         ("report --form experiment --wide", "--form experiment is a text"),
-        ("report --list -o list.txt", "--list is printed"),
-        ("report --list --format csv", "--list is printed"),
-        ("report --list --form experiment", "--list is printed"),
         ("report --json --format csv", "--json is --format json, not csv"),
         ("bench m.gguf --print-recipe --format csv", "--print-recipe prints YAML"),
         ("bench m.gguf --print-recipe --json", "--print-recipe prints YAML"),
@@ -129,7 +126,6 @@ def test_options_that_do_not_go_together(
 
 def test_json_said_twice_is_json(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli(["report", "--json", "--format", "json"]) == 0
-    assert run_cli(["report", "--list", "--json"]) == 0
     assert capsys.readouterr().out.startswith("{")
 
 
