@@ -32,7 +32,7 @@ def submit(
     *,
     untrusted: bool = False,
 ) -> int:
-    """Put a run into the queue and print its job; start a worker if none is running.
+    """Put a run into the queue and print its job; start a worker if no worker runs.
 
     The lab keeps a copy of the files of an ``untrusted`` recipe. Raises ConfigError if this host
     does not have an input of the run, or no board can have an agent.
