@@ -55,7 +55,7 @@ class Blame(StrEnum):
 
 
 def printable(text: str) -> str:
-    """Text of boards and programs with no control sequence of theirs for a terminal in it."""
+    """Escape control sequences in a text from a board or a program."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in "\t\n" else f"\\x{ord(c):02x}" for c in text)
@@ -94,17 +94,17 @@ class LabctlError(Exception):
 
     blame: ClassVar[Blame]
     exit_status: ClassVar[int]
-    #: What helps against most errors of the kind, where the raise knows nothing better.
+    #: Hint for most errors of the kind, used if the raise gives no hint.
     usual_hint: ClassVar[str | None] = None
-    #: The user's file that is wrong, and the first wrong line in it; None where there is none.
+    #: The user's file that is wrong, and the first wrong line in it; None if no file is wrong.
     file: str | None = None
     line: int | None = None
-    #: True if a host is at fault, this one or one on the way to the board, so that nothing is said
-    #: about the board or the job.
+    #: True if a host is at fault (this host, or a host on the way to the board), not the board or
+    #: the job.
     is_of_host: bool = False
-    #: Revision of the source that does not build; None where it is not known.
+    #: Revision of the source that does not build; None if unknown.
     source: str | None = None
-    #: The run that it broke off, and that `labctl resume` continues; None if none had begun.
+    #: The interrupted run, which `labctl resume` continues; None if no run had begun.
     run: str | None = None
 
     def __init__(self, message: str, *, hint: str | None = None, details: str | None = None):
@@ -296,7 +296,7 @@ class LeaseLost(BoardError):
 
 
 def speaks_against_board(error: BaseException) -> bool:
-    """Return True if an error is of a board or the way to it, not of who may use it now."""
+    """Return True if the board or its link is at fault; False if only its use is refused."""
     if not isinstance(error, LinkError | BoardError) or error.is_of_host:
         return False
     return not isinstance(error, BoardBusy | BoardOutOfService | LeaseLost)
@@ -305,8 +305,8 @@ def speaks_against_board(error: BaseException) -> bool:
 def lack_of_host(error: LabctlError) -> str | None:
     """Return what is missing here (a tool, a build, the shared store), with its remedy, or None.
 
-    It is no fault of a job in the queue. Who runs a recipe by hand gets a ConfigError for a build
-    that he has to make.
+    A job in the queue is not at fault for that. A person who runs a recipe gets a ConfigError for a
+    missing build.
     """
     is_of_host = error.is_of_host and isinstance(error, ConfigError | HostError)
     if is_of_host or isinstance(error, ToolMissing):
@@ -315,9 +315,9 @@ def lack_of_host(error: LabctlError) -> str | None:
 
 
 def passes_by_itself(error: LabctlError) -> bool:
-    """Return True for an error of this host that needs nobody, as of a store that does not answer.
+    """Return True for an error of this host that ends by itself, such as a store without answer.
 
-    A tool or a build has to be installed by somebody.
+    A missing tool or build does not: somebody has to install it.
     """
     return isinstance(error, HostError) and not isinstance(error, ToolMissing)
 

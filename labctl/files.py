@@ -168,7 +168,7 @@ def publish(made: Path, path: Path) -> None:
 def append_line(path: Path, line: str) -> None:
     """Append one line durably; a reader sees whole lines except after a power cut.
 
-    A piece of a line that a full disk cuts off is taken back: the next line is none with it.
+    If the disk is full, removes the partial line, so that the next line does not continue it.
     """
     with host_writes(path):
         path.parent.mkdir(parents=True, exist_ok=True)

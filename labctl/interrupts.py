@@ -176,9 +176,9 @@ class waiting:  # noqa: N801 - used as a function
 
 
 class finishing:  # noqa: N801 - used as a function
-    """A context that comes to its end: after the first signal that raises in it, none does.
+    """A context in which only the first signal raises, so that it can finish.
 
-    What follows that, or is held, has to have a time limit of its own.
+    Code after this signal, and held code, needs its own time limit.
     """
 
     _holder: "_State | _Thread | None" = None

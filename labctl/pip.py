@@ -27,7 +27,7 @@ def download(*words: str) -> list[str]:
 def host_fault(text: str, what: str) -> HostError | None:
     """Return the fault of this host or its network in pip's output; ``what`` could not be done.
 
-    None when they say nothing of that: the package itself, then, or something new.
+    None if the output shows no such fault: then it is the package, or something new.
     """
     if "No module named pip" in text:
         return ToolMissing(

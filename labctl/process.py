@@ -62,10 +62,10 @@ class Completed:
 
 
 def start_time(pid: int) -> int | None:
-    """Return when a process of this host started, in clock ticks since the host did.
+    """Return the start time of a process of this host, in clock ticks since the host's start.
 
-    None if there is none, or only its exit status is left. Its id and this time identify it. Fields
-    3 and 22 of /proc/PID/stat: proc_pid_stat(5).
+    None if there is no such process, or only its exit status is left. Process id and start time
+    identify a process. Fields 3 and 22 of /proc/PID/stat: proc_pid_stat(5).
     """
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
@@ -89,7 +89,7 @@ def boot_id() -> str:
 def without_password(text: str) -> str:
     """Remove tokens and passwords from the addresses in a text, so that it may be shown and kept.
 
-    The user of https may be a token; other schemes need theirs.
+    The user of https can be a token and is removed, too; other schemes need the user.
     """
     text = re.sub(r"(https?://)[^/?#\s]*@", r"\1", text, flags=re.IGNORECASE)
     return re.sub(r"(\w://[^/?#\s:@]*):[^/?#\s]*@", r"\1@", text)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """``" (did you mean 'x'?)"`` for the nearest known name, or nothing when none is near."""
+    """``" (did you mean 'x'?)"`` for the nearest known name; empty if no name is near."""
     import difflib  # not at start-up: only a mistake needs it
 
     names = {name.casefold(): name for name in known}
@@ -19,7 +19,7 @@ def listed(words: Iterable[str], *, joiner: str = "or") -> str:
 
 
 def unknown(kind: str, word: str, known: Iterable[str], *, where: str = "") -> str:
-    """Return ``"no board 'rk2' (did you mean 'rk1'?)"``, with all known words if none is near.
+    """Return ``"no board 'rk2' (did you mean 'rk1'?)"``; lists all known words if no word is near.
 
     ``where`` follows the word: ``" in models.yaml"``.
     """

@@ -53,9 +53,7 @@ def is_name(text: str) -> bool:
 
 
 def plain_name(text: str) -> str:
-    """Make a name of a file's name, an address or a serial number; empty if nothing of it may be
-    in one.
-    """
+    """Make a name from a text such as an address; empty if no character is allowed in a name."""
     return re.sub(r"[^a-z0-9_-]+", "-", text.lower()).strip("-_")[:LONGEST_NAME].rstrip("-_")
 
 

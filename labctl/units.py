@@ -93,15 +93,15 @@ def rate(per_second: float | None, unit: str) -> str:
 
 
 def local_time(seconds: float) -> str:
-    """``2026-11-22 18:30 CET``: a moment, given in s since 1970, on the clocks of this place."""
+    """``2026-11-22 18:30 CET``: a moment, given in s since 1970, in this host's time zone."""
     return f"{datetime.fromtimestamp(seconds).astimezone():%Y-%m-%d %H:%M %Z}"
 
 
 def parse_local_time(text: str, now: datetime) -> float:
-    """Return a moment in s since 1970; without an offset it is read on the clocks of this place.
+    """Return a moment in s since 1970; without an offset, the text is in this host's time zone.
 
     ``now``, ``14:00`` (the next one), ``2026-11-23T09:00``, ``2026-11-23T09:00+01:00``. Raises
-    ValueError for what is none, and for a time that a change of the clocks leaves out or repeats.
+    ValueError for other texts, and for a time that a change of the clocks leaves out or repeats.
     """
     if text == "now":
         return now.timestamp()

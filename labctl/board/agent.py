@@ -124,7 +124,7 @@ class BoardAgent:
 
         The job is never started twice, because a directory serves one job. ``again``: an earlier
         controller may have started the job; then return that job. Raises LeaseLost, ProgramFailed,
-        ConfigError (not of the board's instruction set), BoardNoSpace, BoardPermission, BoardError.
+        ConfigError (wrong instruction set), BoardNoSpace, BoardPermission, BoardError.
         """
         losses: list[InfraError] = []
 

@@ -126,10 +126,7 @@ def meter_of(config: MeterConfig) -> Meter:
 
 @dataclass(frozen=True)
 class Answer:
-    """A reading, or the reason why there is none.
-
-    It was taken between two times of this host's monotonic clock.
-    """
+    """A reading or an error, between two times of this host's monotonic clock."""
 
     asked_ns: int
     answered_ns: int

@@ -237,7 +237,7 @@ class Contents:
 
 
 def nearest_probe(lab_root: Path, run: RunRecord) -> BoardProbe | None:
-    """Return the board's last probe before the run; if there is none, the first one after it."""
+    """Return the board's last probe before the run, or else the first probe after it."""
     probes = all_probes(lab_root, run.board, run.facts.execution)
     earlier = [probe for probe in probes if probe.taken <= run.started]
     return earlier[0] if earlier else (probes[-1] if probes else None)

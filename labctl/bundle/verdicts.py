@@ -68,10 +68,10 @@ class Measured:
 def judge(there: Measured, here: Measured, history: History | None = None) -> list[Number]:
     """Return a judgement for each number of the bundle's run.
 
-    Times are compared as in ``labctl compare`` if both boards are of one kind, with the default
-    limits of labctl and not of the bundle. Otherwise, and if the comparison of times is unclear,
-    each side's share of its own board's ceiling is compared: see :data:`SHARE_WITHIN`. Runs that
-    were not on a board have no such share.
+    If both boards are of one kind, compares times as ``labctl compare`` does, with labctl's default
+    limits, not the bundle's. Otherwise, and if the comparison of times is unclear, compares each
+    side's share of its own board's ceiling: see :data:`SHARE_WITHIN`. Runs that were not on a board
+    have no such share.
     """
     others = {side.variant: side for side in run_sides(here.run, here.trials, "here")}
     numbers = []

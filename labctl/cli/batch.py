@@ -98,7 +98,7 @@ def batch(
 
 
 def _own_boards(lab: LabFile, host: str, current: Batch) -> list[str]:
-    """Return the boards of a batch that belong to this host; those of no host do, too."""
+    """Return the boards of a batch that belong to this host or to no host; all without database."""
     names = dict.fromkeys(board for one in current.jobs for board in one.job.boards)
     is_alone = lab.database is None
     return [name for name in names if is_alone or lab.board(name).host in (None, host)]
@@ -125,7 +125,7 @@ def _run(lab: LabFile, current: Batch, jobs: BatchJobs, own: Sequence[str], this
         _submit(lab, current, jobs)
         worker.run(until_empty=True)
     finally:
-        with suppress(HostError, ConfigError), patience(0.0):  # it expires by itself soon
+        with suppress(HostError, ConfigError), patience(0.0):  # the ownership expires soon
             state.groups.leave(current.group, worker.name)
 
 
@@ -138,7 +138,7 @@ def _submit(lab: LabFile, current: Batch, jobs: BatchJobs) -> None:
 
 
 def _dead_on(host: str) -> Callable[[str], bool]:
-    """Return a function: True for owners of this host. They are dead: the batch's lock is ours."""
+    """Return a function: True for owners on this host, which are dead: we hold the batch's lock."""
     return lambda owner: owner.startswith(f"{host}:")
 
 
@@ -169,7 +169,7 @@ def _current(lab: LabFile, planned: PlannedBatch, *, new: bool) -> Batch:
 
 
 def _tell(current: Batch, job: FarmJob, board: str, end: JobResult, ended: int | None) -> None:
-    """Tell how an attempt ended, and how many jobs have; None: the job waits again."""
+    """Print the end of an attempt. ``ended``: number of ended jobs; None: the job waits again."""
     words = [f"job {job.id} {job.name} on {board}: {_word(end)}"]
     words += [end.reason] if end.reason else []
     words += [f"run {end.run}"] if end.run else []

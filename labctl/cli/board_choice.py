@@ -1,4 +1,4 @@
-"""Boards that match a selector, by the facts that the lab has of them."""
+"""Boards that match a selector, according to the lab's records."""
 
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe

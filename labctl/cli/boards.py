@@ -86,7 +86,7 @@ def _list(invocation: Invocation, *, as_json: bool) -> int:
     known = lab_of(invocation).lab.boards.values()
     look = partial(board_status, connect=connect_board)
     states = in_threads(look, known, at_once=_AT_ONCE)
-    # The status counts even if nobody reads to the end.
+    # Also the exit status if nobody reads all output.
     status = invocation.status = states_status(state.state for state in states)
     uses = _uses(lab_of(invocation), states)
     if as_json:
@@ -107,7 +107,7 @@ def _list(invocation: Invocation, *, as_json: bool) -> int:
 
 
 def _uses(lab: LabFile, states: Sequence[BoardStatus]) -> dict[str, BoardUsage]:
-    """Return the users of boards. An unreadable state hides no board."""
+    """Return the users of boards. If the state is unreadable, print a note and leave them out."""
     try:
         return board_usages(lab, {one.name: one.state for one in states})
     except InfraError as error:

@@ -253,7 +253,7 @@ def _source(source: Path | None, git: str | None, ref: str | None) -> Path | Git
         ) from error
 
 
-#: Unit of the pieces of a step, if all are of one kind.
+#: Unit of a step's progress, if all its parts are of one kind.
 _UNITS = {Step.COMPILE: "files", Step.SEND: "bytes"}
 
 
@@ -264,13 +264,13 @@ class BuildView:
         self._view = view
         self._step: progress.Step | None = None
         self._name: Step | None = None
-        #: True while nothing needed to be done.
+        #: True if no build was needed so far.
         self.idle = True
 
     def build(
         self, request: BuildRequest, on_missing: Callable[[Plan], None] | None = None
     ) -> Artifact:
-        """Build and show it. Arguments and errors as of :func:`labctl.build.builder.build`."""
+        """Build and show the progress. Arguments and errors: :func:`labctl.build.builder.build`."""
         try:
             artifact = build_artifact(request, on_progress=self._show, on_missing=on_missing)
         except BaseException:
@@ -309,7 +309,7 @@ def build_missing(view: progress.ProgressView, recipe: Recipe, lab_root: Path) -
 
 
 def _location(location: str) -> str:
-    """Name a source; for a shipped one without the folder of the labctl installation."""
+    """Name a source; omit the folder of the labctl installation for a shipped source."""
     path = Path(location)
     if path.is_relative_to(package_data.TOOLCHAINS):
         return f"labctl's {path.relative_to(package_data.TOOLCHAINS.parent)}"

@@ -15,7 +15,7 @@ from labctl.cli.root import Invocation
 from labctl.errors import printable, printable_line
 from labctl.units import counted, size
 
-#: An entry that is text for people.
+#: Size limit of an entry that is printed.
 _MOST_SHOWN_BYTES = 4 << 20
 
 

@@ -30,7 +30,7 @@ class _Written(click.ParamType[tuple[str, Path | None]]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, Path | None]:
-        """Return the format and the file, None for ``-``; fail now if it cannot be written."""
+        """Return the format and the file (None: ``-``). Fail if the file cannot be written."""
         form, _, file = str(value).partition("=")
         if form not in (known := (*FORMATS, *CI_FORMATS)) or not file:
             self.fail(f"{value!r} is not FORMAT=FILE with a format of {listed(known)}", param, ctx)
@@ -86,7 +86,7 @@ class CiOutput:
     ) -> None:
         """Write all files for a run that ended early; without a run, from its recipe.
 
-        A failed write is a note: the command ends with the error of the run.
+        If writing fails, only prints a note: the command ends with the error of the run.
         """
         from labctl.report.ci.cases import refused_suite
 
@@ -107,7 +107,7 @@ class CiOutput:
                 raise click.UsageError(f"--write {form}: this command writes {listed(CI_FORMATS)}")
 
     def write_suite(self, suite: "Suite") -> None:
-        """Write cases; other formats are empty without a run. Raises HostError."""
+        """Write the cases; skip formats that need a run. Raises HostError."""
         from labctl.report.ci.texts import ci_text
 
         for form, file in self.files:
@@ -118,8 +118,8 @@ class CiOutput:
     def replacing(self, make: Callable[[LabctlError | None], "Suite"]) -> Iterator[None]:
         """Replace the files of an earlier command now, and again if an error ends the block.
 
-        ``make`` returns the suite for an error; for None that of a command that only began. So no
-        file tells of yesterday, also after a kill. A failed write is a note then.
+        ``make`` returns the suite for an error, or for None: the command has only begun. Thus no
+        old results remain, even after a kill. If writing fails, only prints a note.
         """
         named = tuple(one for one in self.files if one[1] is not None)
         replace(self, files=named)._try_suite(make(None))

@@ -1,6 +1,6 @@
 """``labctl completion``, and the shell's candidates: names in the lab, and files.
 
-No candidate fails: an unreadable lab offers none.
+Errors are ignored: an unreadable lab has no candidates.
 """
 
 from collections.abc import Callable, Iterable
@@ -149,7 +149,7 @@ def figures(_ctx: click.Context) -> Iterable[str]:
 
 
 def pictures(_ctx: click.Context) -> Iterable[str]:
-    """Name the figures of a report that do not need the runs to be named."""
+    """Name the figures that a report of any run can have."""
     from labctl.report.figures.catalogue import NAMES
 
     return NAMES
@@ -170,7 +170,7 @@ def pages(_ctx: click.Context) -> Iterable[str]:
 
 
 def commands(ctx: click.Context) -> Iterable[str]:
-    """Name labctl's commands, or those below the words that are there already."""
+    """Name labctl's commands, or the commands below the words typed so far."""
     within = ctx.find_root()
     for word in ctx.params.get("words") or ():
         command = within.command
@@ -189,17 +189,16 @@ def _offer(
     _parameter: click.Parameter,
     incomplete: str,
 ) -> list[CompletionItem]:
-    """Offer names with the same beginning as the word, and files if a file is allowed.
+    """Offer the names and the allowed files that begin with the word.
 
-    ``names`` returns the known names; ``suffix`` is the end of the names of allowed files. None: no
-    files.
+    ``names`` returns the known names; ``suffix`` is the suffix of allowed files, None for no files.
     """
     known: list[str] = []
     with suppress(LabctlError, OSError):
         known = [name for name in names(ctx) if name.startswith(incomplete)]
     if suffix is None:
         return [CompletionItem(name) for name in known]
-    if not known:  # the shell's own completion of files is better
+    if not known:  # the shell completes files better
         return [CompletionItem(incomplete, type="file")]
     files = [
         f"{path}/" if path.is_dir() else str(path)
@@ -230,7 +229,7 @@ MODEL = partial(_offer, models, None)
 REFERENCE = partial(_offer, references, None)
 PAGE = partial(_offer, pages, None)
 COMMAND = partial(_offer, commands, None)
-#: A model of the lab's, or a file.
+#: A model of the lab, or a file.
 MODEL_FILE = partial(_offer, models, ".gguf")
 
 
@@ -242,7 +241,7 @@ def _folder(ctx: click.Context) -> Path:
         ParameterSource.COMMANDLINE,
         ParameterSource.ENVIRONMENT,
     ):
-        raise ConfigError("the named lab is not there")  # not another one
+        raise ConfigError("the named lab is not there")  # offer no names of another lab
     return Path.cwd()
 
 

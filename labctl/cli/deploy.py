@@ -21,7 +21,7 @@ from labctl.runs.inputs.deploy_inputs import Wanted, nothing_to_deploy
 from labctl.runs.inputs.prepare import find_files, read_recipe
 from labctl.units import counted, size
 
-#: Above this number of bytes the user is asked.
+#: Ask the user before sending more bytes than this.
 ASK_BYTES = 1_000_000_000
 
 
@@ -136,7 +136,7 @@ def _serve_free(
 ) -> bool:
     """Serve the free boards. Return True if later boards need no confirmation."""
     if not fleet.is_whole:
-        # Everything known before gigabytes are downloaded to this host.
+        # Report all known problems before downloading gigabytes to this host.
         for task in fleet.alive:
             if task.preview is not None and task.preview.problems:
                 for line in preview_lines(task.preview):
@@ -164,9 +164,9 @@ def _serve_free(
 
 
 def _agree(fleet: Fleet, view: ProgressView, *, yes: bool) -> bool:
-    """Ask for confirmation of large transfers and bad fits. Return True if none is needed later.
+    """Ask the user to confirm large transfers and bad fits.
 
-    Raises ConfigError if nobody can be asked.
+    Returns True if no confirmation is needed later. Raises ConfigError if nobody can be asked.
     """
     previews = [task.preview for task in fleet.alive if task.preview and task.preview.plan.missing]
     total = sum(preview.plan.bytes_to_send for preview in previews)
@@ -189,9 +189,9 @@ def _wanted(
     set_values: tuple[str, ...],
     shown: BoardsView,
 ) -> dict[str, Wanted | ConfigError]:
-    """Return the needs of each target's boards, or the error of a target's recipes.
+    """Return for each target the needs of its boards, or the error of its recipes.
 
-    Raises ConfigError if that is the only target.
+    Raises the ConfigError if there is only one target.
     """
     firsts = {board.target: board for board in reversed(boards)}
     named = {
@@ -216,9 +216,7 @@ def _wanted(
 
 
 def _all(lab: LabFile, board: Board, shown: BoardsView) -> Wanted:
-    """Return the needs of the lab's recipes for a target; unusable ones are reported and left
-    out.
-    """
+    """Return the needs of the lab's recipes for a target; report and skip unusable recipes."""
 
     def left_out(path: str, error: ConfigError) -> None:
         shown.note(f"left out {path}: {error.message}")

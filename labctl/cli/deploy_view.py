@@ -12,7 +12,7 @@ from labctl.runs.board.deploy_preview import DeployPreview
 from labctl.runs.deploy import BoardTask, FleetView, SendProgress
 from labctl.units import counted, duration, size
 
-#: How often bytes that are sent move a bar.
+#: Interval (s) of a bar's updates while bytes are sent.
 _SHOW_SECONDS = 0.25
 
 
@@ -69,7 +69,7 @@ class _Sending:
     shown_at: float = 0.0
 
     def show(self) -> None:
-        """Show the bytes that are there or being sent, at the rate of the sent bytes."""
+        """Show the bytes that are on the board or being sent, and the rate of sending."""
         self.shown_at = time.monotonic()
         per_second, remaining_s = self.progress.pace(self.shown_at)
         self.step.update(
@@ -82,7 +82,7 @@ class _Sending:
 
 
 class BoardsView(FleetView):
-    """One bar for each board: its bytes, the rate, the present file."""
+    """One bar for each board: its bytes, the rate, the current file."""
 
     def __init__(self, view: ProgressView, boards: int):
         self._view = view
@@ -90,11 +90,11 @@ class BoardsView(FleetView):
         self._boards = boards
         self._lock = threading.Lock()
         self._sending: dict[str, _Sending] = {}
-        #: Boards without a link: when it was lost, and when a line said so (monotonic clock, s).
+        #: Boards without a link: times of the loss and of the last line (monotonic clock, s).
         self._lost: dict[str, tuple[float, float]] = {}
 
     def note(self, text: str) -> None:
-        """One line."""
+        """Print one line."""
         self._view.say(text)
 
     def step(self, step: str, done: int, total: int | None) -> None:
@@ -107,7 +107,7 @@ class BoardsView(FleetView):
         self._host.end()
 
     def waits(self, error: BoardBusy) -> None:
-        """One line that names the user of the board."""
+        """Print one line that names the user of the board."""
         with self._lock:
             self._host.note(waiting_text(error))
 
@@ -121,7 +121,7 @@ class BoardsView(FleetView):
             sending.show()
 
     def sent(self, task: BoardTask, count: int) -> None:
-        """Update the board's bar if it is time to."""
+        """Update the board's bar if its interval is over."""
         with self._lock:
             sending = self._sending[task.board.name]
             sending.progress.sent(count)
@@ -159,7 +159,7 @@ class BoardsView(FleetView):
                     )
 
     def ended(self, task: BoardTask) -> None:
-        """Take the bar away; with several boards, an error is shown at once."""
+        """Remove the bar; with several boards, print an error at once."""
         name, error = task.board.name, task.error
         with self._lock:
             sending = self._sending.pop(name, None)

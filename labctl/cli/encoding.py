@@ -1,7 +1,7 @@
 """Output on streams whose encoding lacks characters: GBK consoles, Latin-1 terminals, ASCII logs.
 
 A measurement must not be lost because `±` or `µ` cannot be printed. Each missing character becomes
-text of the same display width: a table stays a table.
+text of the same display width, so that tables stay aligned.
 """
 
 import codecs
@@ -10,15 +10,14 @@ from typing import TextIO
 
 _HANDLER = "labctl.replace"
 _ASCII = "labctl_ascii"
-#: Character -> character of ASCII that reads like it. Others become "?".
+#: Character -> similar ASCII character. Other characters become "?".
 _ALIKE = str.maketrans("µμ×–—−‐·•…≤≥→←“”‘’✕✓°±│─", "uux----.*.<><-\"\"''xvo~|-")
 
 
 def encoding_for(stream: TextIO) -> str:
     """Return the encoding for text on a stream.
 
-    ASCII gets a name of its own: click takes a stream of that encoding for a mistake, and would
-    write UTF-8 there.
+    ASCII gets another name, because click would write UTF-8 to a stream named ASCII.
     """
     return _ASCII if codecs.lookup(stream.encoding).name == "ascii" else stream.encoding
 

@@ -19,7 +19,7 @@ def _has_folder() -> bool:
 
 def print_error(error: Exception, *, as_json: bool) -> int:
     """Print an error for people, or as one JSON object; return its exit status."""
-    # Python names no file where it has asked for the present folder.
+    # Without a file name, the error can come from asking for the present folder.
     if isinstance(error, FileNotFoundError) and not error.filename and not _has_folder():
         error = ConfigError(
             "the present folder was removed", hint="change to a folder that is there"
@@ -73,8 +73,8 @@ def show_error(error: LabctlError) -> None:
 
 
 def _below(text: str) -> str:
-    """Return text with further lines marked like those of the evidence.
+    """Mark the further lines of a text like evidence.
 
-    A CI server takes a line that begins with ``::`` for a command.
+    A CI server would take a line that begins with ``::`` for a command.
     """
     return text.replace("\n", "\n  | ")

@@ -66,7 +66,7 @@ def tell_evaluation(outcome: "EvaluationOutcome", result_format: str) -> int:
 
 
 def show_evaluation(run: RunDirectory, result_format: str = "table") -> None:
-    """Print the accuracies of an evaluation, and its end: ``table``, ``wide`` or ``json``.
+    """Print the accuracies and the end of an evaluation as ``table``, ``wide`` or ``json``.
 
     Raises ConfigError.
     """

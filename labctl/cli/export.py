@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _OF_LLAMA_BENCH = ("llama-bench-json", "llama-bench-sql")
 _LM_EVAL = "lm-eval"
 FORMATS = ("csv", "jsonl", "parquet", *_OF_LLAMA_BENCH, _LM_EVAL)
-#: End of the name of an output file -> its format.
+#: Suffix of an output file -> format.
 _BY_SUFFIX = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",

@@ -21,7 +21,7 @@ def help_(ctx: click.Context, words: tuple[str, ...]) -> None:
     click.echo(shown.get_help())
 
 
-#: Words of shells and other programs, and labctl's own.
+#: Word of shells and other programs -> labctl's word.
 _HABITS = {"rm": "remove", "delete": "remove", "del": "remove", "ls": "list"}
 #: Words for which labctl has another command.
 _INSTEAD = {
@@ -46,7 +46,7 @@ _INSTEAD = {
 
 
 def with_nearest(error: click.exceptions.NoSuchCommand) -> click.UsageError:
-    """Suggest a command of the group, or the group itself if it lists."""
+    """Suggest a command of the group; for ``list``, the group itself if it lists."""
     ctx = error.ctx
     if ctx is None or not isinstance(group := ctx.command, click.Group):
         return error

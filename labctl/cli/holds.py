@@ -26,14 +26,14 @@ _USUAL = format_duration(HOLD_SECONDS)
 
 
 class LocalTime(click.ParamType[float]):
-    """A time of day, a date with a time, or ``now``; without an offset on this host's clock."""
+    """A time of day, a date with a time, or ``now``; without an offset, in this host's zone."""
 
     name = "when"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Return it in s since 1970."""
+        """Return the time in s since 1970."""
         try:
             return parse_local_time(str(value), datetime.now(UTC))
         except (ValueError, OverflowError) as error:

@@ -182,13 +182,13 @@ def _attached() -> list[Target]:
     host, port = split_endpoint(HDC_SERVER)
     try:
         return attached_boards(host, port, timeout=_SERVER_SECONDS)
-    except InfraError as error:  # the lab can still be described
+    except InfraError as error:  # devices.yaml can still be written
         note(f"boards were not searched through hdc: {error.message}")
         return []
 
 
 def _target_of(name: str, keys: Mapping[str, str | int], asked: str | None, folder: Path) -> str:
-    """Return the target of a board: the one asked for, or what its machine is."""
+    """Return the target of a board: the given target, or the target for its machine."""
     from labctl.board.facts import probe
 
     written = asked or DEFAULT_TARGET
@@ -215,9 +215,7 @@ def _config(keys: Mapping[str, str | int]) -> HdcTcpConfig | HdcServerConfig | S
 
 
 def own_workdir(name: str, address: str) -> str | None:
-    """Return the workdir of a virtual board; None for a tunnel to a real one, or without an
-    answer.
-    """
+    """Return a virtual board's workdir; None for a tunnel to a real board, or without an answer."""
     from labctl.board.facts import virtual_workdir
 
     try:
@@ -239,7 +237,7 @@ def _take(board: Target, found: dict[str, dict[str, str | int]]) -> None:
         return
     if board.state == "Unauthorized":
         note(f"{board.key}: allow this host in the dialog on the board's screen")
-    if board.connection == "TCP":  # then nothing is needed in between
+    if board.connection == "TCP":  # labctl connects without hdc's server
         way: dict[str, str | int] = {"link": "tcp", "address": board.key}
     else:
         way = {"link": "server", "key": board.key}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def lab_of(invocation: Invocation) -> LabFile:
-    """Return the lab named by ``--lab``, else the nearest parent folder's. Raises ConfigError."""
+    """Return the lab of ``--lab``, else of the nearest parent folder. Raises ConfigError."""
     return find_lab(invocation.lab or Path.cwd(), TRANSPORTS)
 
 
@@ -26,9 +26,9 @@ def lab_and_board(
 ) -> tuple[LabFile, Board]:
     """Return a board by its name or its HOST:PORT, with its lab; an address needs no devices.yaml.
 
-    A board that was named by its address keeps the name in its runs. Without a devices.yaml, runs
-    are kept in the user's state folder. Raises ConfigError, and for an address what
-    :func:`labctl.runs.board.addressed.addressed_board` raises.
+    A board that was once named by its address can also be named as in its runs. Without a
+    devices.yaml, runs are kept in the user's state folder. Raises ConfigError, and for an address
+    what :func:`labctl.runs.board.addressed.addressed_board` raises.
     """
     lab = lab_or_own(invocation)
     from labctl.runs.board.addressed import addressed_board, known_address
@@ -60,7 +60,7 @@ def lab_and_board(
 
 
 def lab_or_own(invocation: Invocation) -> LabFile:
-    """Return the lab; without a devices.yaml one without boards in the user's state folder."""
+    """Return the lab; without a devices.yaml, a lab without boards in the user's state folder."""
     if invocation.lab is None and find_lab_root(_start(invocation)) is None:
         return LabFile(state_dir() / "lab", Lab(boards={}))
     return lab_of(invocation)
@@ -103,7 +103,7 @@ def find_only_run(invocation: Invocation, name: str) -> "RunDirectory":
 
 
 def _lab_to_read(invocation: Invocation) -> LabFile:
-    """Return the lab with its baselines; runs named by their path need none."""
+    """Return the lab that has the baselines; an empty lab if ``--lab`` has no devices.yaml."""
     if invocation.lab is not None and find_lab_root(invocation.lab) is None:
         return LabFile(invocation.lab, Lab(boards={}))
     return lab_or_own(invocation)

@@ -25,7 +25,7 @@ from labctl.errors import ConfigError, ExitStatus
 if TYPE_CHECKING:
     from labctl.compare.equal_latency.result import LatencyMatch
 
-#: End of a file's name -> format.
+#: Suffix of a file -> format.
 _FORMATS = {
     "": "text",
     ".txt": "text",

@@ -26,7 +26,7 @@ _PLAIN_NAME = "load-test"
 
 
 class _Numbers(click.ParamType[list[Value]]):
-    """Numbers between commas."""
+    """Numbers separated by commas."""
 
     name = "N,N,..."
 
@@ -41,7 +41,7 @@ class _Numbers(click.ParamType[list[Value]]):
 
 
 class _Lengths(click.ParamType[Value]):
-    """A number of tokens, or a range of them."""
+    """A number of tokens, or a range of numbers."""
 
     name = "N|N-N"
 
@@ -205,9 +205,9 @@ def load_test(
 
 
 def _document(options: dict[str, Value]) -> Document:
-    """Return the recipe that the options are."""
+    """Return the recipe that the options describe."""
     document = Document.parse("{}", _ORIGIN)
-    document.text = ""  # the options have no text of their own
+    document.text = ""  # the options are not a text
     model: Value = {"declared": {"name": options["served_name"] or "the served model"}}
     plain: dict[str, Value] = {
         "name": _PLAIN_NAME,

@@ -77,7 +77,7 @@ def show_load_plan(recipe: "LoadTestRecipe", *, as_json: bool) -> None:
 def tell_load_test(outcome: "LoadTestOutcome", result_format: str, output: Path | None) -> int:
     """Print or write the results of a load test; return its exit status.
 
-    Raises its error, and HostError.
+    Raises the load test's error, and HostError.
     """
     try:
         show_load_test(outcome.directory, result_format, output)
@@ -85,7 +85,7 @@ def tell_load_test(outcome: "LoadTestOutcome", result_format: str, output: Path 
             click.echo(f"run directory: {outcome.directory.path}")
         sys.stdout.flush()
     except BrokenPipeError:
-        lead_nowhere(sys.stdout.fileno())  # its status counts even if nobody reads
+        lead_nowhere(sys.stdout.fileno())  # the test's status counts even if nobody reads
     if outcome.state == "interrupted":
         note("interrupted; the results so far are kept")
     if outcome.error is not None:

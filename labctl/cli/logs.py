@@ -67,7 +67,7 @@ def logs(invocation: Invocation, run: str, *, follow: bool) -> int:
 
 
 def _job_of(invocation: Invocation, name: str) -> Job | None:
-    """Return the job of this id; None if there is none: it may be a run."""
+    """Return the job with this id; None if there is no such job."""
     try:
         return lab_state(lab_or_own(invocation)).jobs.find(name)
     except ConfigError:
@@ -75,14 +75,14 @@ def _job_of(invocation: Invocation, name: str) -> Job | None:
 
 
 def _is_readable(job: Job, runs: Path) -> bool:
-    """Return True if a job has a run to read: one of this host, or one that ended elsewhere."""
+    """Return True if a job's run can be read: it is on this host, or has ended on another."""
     return job.run is not None and (job.state in _ENDED or (runs / job.run).is_dir())
 
 
 def _tell_without_run(job: Job) -> int:
     why = f": {job.reason}" if job.reason else ""
     note(printable_line(f"job {job.id} is {job.state} and has no run{why}"))
-    if job.state == "cancelled":  # following it is not a success
+    if job.state == "cancelled":  # not a success for `logs -f`
         return ExitStatus.INTERRUPTED
     return job.exit_status or ExitStatus.OK
 

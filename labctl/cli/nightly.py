@@ -138,7 +138,7 @@ def _accept(
     takes_back: bool,
     as_json: bool,
 ) -> int:
-    """Accept the slowdown of a row, or take that back; show what was."""
+    """Accept the slowdown of a row, or withdraw that; print the changed rows."""
     from labctl.farm.nightly.acceptance import accept_slowdown, accepted_lines, unaccept_slowdown
     from labctl.farm.nightly.plan_file import read_plan
 
@@ -165,7 +165,7 @@ def _untrusted() -> ConfigError:
 
 
 def _show_plan(request: "NightRequest", *, as_json: bool) -> int:
-    """Print what a night would do. Raises an error of a source that cannot be built."""
+    """Print the plan of a night. Raises the error of a source that cannot be built."""
     from labctl.farm.nightly.hosts import host_lines, hosts_of
     from labctl.farm.nightly.planning import make_plan
     from labctl.farm.nightly.results import (
@@ -197,7 +197,7 @@ def _show_plan(request: "NightRequest", *, as_json: bool) -> int:
 
 
 def _detach(request: "NightRequest", plan: Path, ci: CiOutput) -> int:
-    """Start a night that is ready to run, or the rest of one, in the background."""
+    """Prepare a night, and start it or its rest in the background."""
     from labctl.cli.run_detached import start_in_background
     from labctl.farm.nightly.run import ready_night
 

@@ -12,7 +12,7 @@ from labctl.errors import ConfigError
 
 
 class Quantity(click.ParamType[float | int]):
-    """A text that a parser of the lab's files understands."""
+    """A quantity in the notation of the lab's files."""
 
     def __init__(self, name: str, parse: Callable[[str], float | int]):
         self.name = name
@@ -39,7 +39,7 @@ def _parse_rate(text: str) -> int:
 
 
 DURATION = Quantity("duration", parse_duration)
-#: For how long a board is held or reserved.
+#: Duration of holding or reserving a board.
 USE_TIME = Quantity("duration", parse_use_time)
 SIZE = Quantity("size", lambda text: parse_size(int(text) if text.isdecimal() else text))
 #: A size per second; the ``/s`` is optional.
@@ -49,7 +49,7 @@ RATE = Quantity("rate", _parse_rate)
 def several_boards(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add ``--board``, ``--tag`` and ``--all``; :func:`choose_boards` resolves them.
 
-    Also add ``--no-wait``: boards are shared.
+    Also add ``--no-wait``, for boards that others use.
     """
     no_wait = "Do not wait for a board in use; exit with status 3."
     for option in (

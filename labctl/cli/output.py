@@ -36,9 +36,9 @@ FORMATS = ("table", "md", "csv", "json", "jsonl")
 CI_FORMATS = ("junit", "summary", "github", "gitlab-metrics", "gitlab-code-quality")
 #: Formats printed with the run directory and state below the result.
 TABLES = ("table", "wide")
-#: A report as a file, ``-o report.html``; it is no ``--format``.
+#: A report as a file, ``-o report.html``; not a value of ``--format``.
 PAGE = "page"
-#: End of the name of a file -> format, if ``--format`` is not given.
+#: Suffix of a file -> format, if ``--format`` is not given.
 _BY_SUFFIX = {
     **dict.fromkeys(("", ".txt"), "table"),
     **{f".{form}": form for form in ("csv", "json", "jsonl")},
@@ -64,12 +64,12 @@ class Invocation:
 
 @contextmanager
 def way_on(text: str) -> Iterator[None]:
-    """Print a line when the block is interrupted: what is kept, and how to continue with it."""
+    """Print ``text`` if the block is interrupted: what is kept, and how to continue."""
     try:
         yield
     except KeyboardInterrupt as interrupt:
         click.echo(text, err=True)
-        interrupt.add_note(text)  # then nothing else is said of it
+        interrupt.add_note(text)  # no other text on how to continue
         raise
 
 
@@ -94,7 +94,7 @@ def coloured(text: str, colour: str) -> str:
 def output_console() -> "Console":
     """Return a console on standard output. Raises BrokenPipeError when nobody reads.
 
-    No text is a control sequence for the terminal, whoever wrote it.
+    Control sequences in any text are escaped.
     """
     from rich import console as rich_console
     from rich.segment import Segment
@@ -205,9 +205,7 @@ def _by_name(options: Mapping[str, Any]) -> str:
 
 
 def result_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--format``, ``--wide``, ``--json`` and ``-o``; the command gets ``result_format`` and
-    ``output``.
-    """
+    """Add the options of results; the command gets ``result_format`` and ``output``."""
 
     @wraps(command)
     def with_format(
@@ -274,7 +272,7 @@ def tell(
                 click.echo(f"run directory: {where}")
             sys.stdout.flush()
     except BrokenPipeError:
-        lead_nowhere(sys.stdout.fileno())  # its status holds though nobody reads
+        lead_nowhere(sys.stdout.fileno())  # the run's status counts even if nobody reads
     except HostError as error:
         error.hint = f"`labctl report {where.name}` prints the result"
         if status == ExitStatus.OK:
@@ -344,8 +342,8 @@ def write_page(
 def write_result(result: str | bytes, output: Path | None) -> None:
     """Write a result to a file, None for standard output.
 
-    If writing fails, the text is printed and the HostError says so. A terminal gets no control
-    sequences from it.
+    If writing fails, the text is printed and the HostError says so. On a terminal, control
+    sequences in the text are escaped.
     """
     shown = result
     if isinstance(result, str) and sys.stdout.isatty():

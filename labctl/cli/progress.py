@@ -25,7 +25,7 @@ from labctl.units import rate
 
 #: Interval (s) of progress lines without a terminal.
 PLAIN_INTERVAL_SECONDS = 30.0
-#: The least time (s) between two lines about a link that stays away.
+#: Minimum time (s) between two lines about a lost link.
 STILL_LOST_SECONDS = 10.0
 #: Low: if the board is this host, redrawing disturbs the measurement.
 _REDRAWS_PER_SECOND = 2
@@ -87,7 +87,7 @@ class Step:
             ends=None if left is None else now + left,
             stalled=False,
         )
-        over = self._total is not None and done >= self._total  # its end shows the result
+        over = self._total is not None and done >= self._total  # finish() shows the result
         if not over and self._is_due():
             elapsed = f"{now - self._began:.0f} s elapsed"
             share = f"{100 * done / self._total:.0f} %" if self._total else elapsed
@@ -158,7 +158,7 @@ class _Clock(ProgressColumn):
     """The rate of a step, and its remaining time or else its elapsed time, with labels."""
 
     def get_table_column(self) -> Column:
-        """Keep its width: a time without its word is none."""
+        """Return a column that is never shortened: a time needs its label."""
         return Column(no_wrap=True)
 
     def render(self, task: Task) -> Text:
@@ -179,7 +179,7 @@ class _Share(TaskProgressColumn):
 
 
 class _Words(ProgressColumn):
-    """A text of a task that is shortened on a narrow terminal."""
+    """A text of a task, shortened on a narrow terminal."""
 
     def __init__(self, words: Callable[[Task], str], style: str = ""):
         super().__init__()
@@ -234,9 +234,7 @@ class ProgressView:
 
     @contextmanager
     def step(self, description: str, total: float | None = None) -> Iterator[Step]:
-        """Start a step that ends with the block; on an error its bar disappears without a
-        message.
-        """
+        """Start a step that ends with the block; on an error, only remove its bar."""
         step = self.open(description, total)
         try:
             yield step

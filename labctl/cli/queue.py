@@ -118,7 +118,7 @@ def _list(invocation: Invocation, ended: int, *, as_json: bool) -> None:
 
 
 def _needs_worker(job: Job) -> bool:
-    """Return True if a job waits that only a worker runs."""
+    """Return True if a job waits and only a worker can run it."""
     return job.waits and job.runner == "worker"
 
 

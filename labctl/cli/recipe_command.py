@@ -1,6 +1,6 @@
-"""Commands for recipes of every kind: their help groups the options, and foreign ones are refused.
+"""Commands for recipes of every kind: help groups the options; options of other kinds are refused.
 
-An option that only some recipes have is of one of these groups.
+An option that only some recipes have belongs to one of the groups.
 """
 
 from collections.abc import Mapping
@@ -21,14 +21,14 @@ _TITLES: Mapping[Group, str] = {
 
 
 class RecipeCommand(click.Command):
-    """A command for recipes. ``only``: the names of the options that only a group has."""
+    """A command for recipes. ``only``: group -> names of its options."""
 
     def __init__(self, *words: Any, only: Mapping[Group, tuple[str, ...]], **options: Any):
         super().__init__(*words, **options)
         self.group_of = {name: group for group, names in only.items() for name in names}
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options, those of all recipes first."""
+        """Write the options in groups; options of all recipes come first."""
         sections: dict[str, list[tuple[str, str]]] = {"Options": []}
         sections |= {title: [] for title in _TITLES.values()}
         for parameter in self.get_params(ctx):
@@ -69,5 +69,5 @@ limit_option = click.option(
 
 
 def with_limit(settings: tuple[str, ...], limit: int | None) -> tuple[str, ...]:
-    """Return the settings of an evaluation, with the number of its questions if that is given."""
+    """Add the number of questions, if given, to the settings of an evaluation."""
     return settings if limit is None else (*settings, f"dataset.limit={limit}")

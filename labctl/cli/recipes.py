@@ -21,7 +21,7 @@ from labctl.files import host_reads, write_atomic
 from labctl.report.details import plain, print_fitting
 from labctl.runs.inputs.needs import Need
 
-#: In place of an engine.
+#: Kind of recipe -> text in place of an engine.
 _INSTEAD = {"evaluation": "none: an evaluation", "load-test": "none: a load test"}
 
 
@@ -123,7 +123,7 @@ def _engine(recipe: Recipe) -> str:
 
 
 def _short(needs: list[Need]) -> str:
-    """Name the needs that the user must meet; if there are none, those that a run meets itself."""
+    """Name the needs that the user must meet, or else the needs that a run meets itself."""
     absent = [need for need in needs if not need.here]
     asked = [_word(need) for need in absent if not need.automatic]
     if asked:

@@ -113,7 +113,7 @@ def _check_options(
 
 
 def _print_other(directory: RunDirectory, result_format: str, output: Path | None) -> bool:
-    """Print a run that is not a timing run. Return False if it is one, or if a page is wanted."""
+    """Print an evaluation or a load test. Return False for a timing run or a page."""
     if result_format == PAGE:
         return False
     if directory.is_load_test:

@@ -58,7 +58,7 @@ def resume(
     """
     runs = runs_folder(invocation, run or "latest")
     directory = find_run(runs, run) if run else find_unfinished(runs)
-    directory.refuse_if_finished()  # even if its board is not in this lab
+    directory.refuse_if_finished()  # before looking for its board
     if directory.is_evaluation:
         refuse_foreign("evaluation")
         return _resume_evaluation(invocation, directory, result_format, output)

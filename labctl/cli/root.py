@@ -34,7 +34,7 @@ class _Unfailing(io.FileIO):
     """A file descriptor that discards everything after the first failed write."""
 
     def write(self, piece: "ReadableBuffer", /) -> int:
-        """Write as much as possible at once; discard all of it when nobody reads any more."""
+        """Write as much as possible at once; discard everything if nobody reads any more."""
         try:
             while (written := super().write(piece)) is None:  # somebody made it non-blocking
                 select.select([], [self], [])
@@ -47,16 +47,16 @@ class _Unfailing(io.FileIO):
 class _Explaining(io.BufferedWriter):
     """Standard output: a failed write is an error of this host. Later writes are discarded.
 
-    This is not done in the raw file below: an interrupt as it returns would write bytes twice.
+    Not done in the raw file, because an interrupt as it returns would make it write bytes twice.
     """
 
     def write(self, piece: "ReadableBuffer", /) -> int:
-        """Write, or keep until there is more. Raises HostError, or OSError when nobody reads."""
+        """Write or buffer. Raises HostError, or OSError if nobody reads."""
         with self._explained(), interrupts.waiting():
             return super().write(piece)
 
     def flush(self) -> None:
-        """Write what was kept. Raises as :meth:`write` does."""
+        """Write the buffered bytes. Raises the errors of :meth:`write`."""
         with self._explained(), interrupts.waiting():
             super().flush()
 
@@ -67,12 +67,12 @@ class _Explaining(io.BufferedWriter):
         except BrokenPipeError:
             raise
         except OSError as error:
-            lead_nowhere(self.fileno())  # also for what Python writes as it ends
+            lead_nowhere(self.fileno())  # also for Python's flush at exit
             raise HostError(f"cannot write standard output: {error.strerror}") from error
 
 
 def explaining(stream: TextIO | None) -> TextIO:
-    """Return a stream to the same file whose failures are errors of this host.
+    """Return a stream to the same file, whose failed writes raise HostError.
 
     A stream that was closed from the start (None) discards everything.
     """
@@ -98,7 +98,7 @@ def unfailing(stream: TextIO | None) -> TextIO | None:
     """
     if stream is None:
         return None
-    with suppress(OSError):  # its remaining text is discarded with the descriptor
+    with suppress(OSError):  # text that cannot be written is lost
         stream.flush()
     try:
         descriptor = stream.fileno()
@@ -114,7 +114,7 @@ __all__ = ["Invocation", "LazyGroup", "cli", "main", "run_cli", "version_line"]
 
 #: Commands that return a remote exit status, and need a different one for their own failures.
 _PASSING_STATUS = ("shell", "hdc shell")
-#: Commands that keep what they finished, and continue with it.
+#: Commands that keep finished work and continue from it.
 _LASTING = ("run", "bench", "resume", "batch", "nightly", "deploy")
 
 
@@ -128,10 +128,10 @@ class LazyGroup(click.Group):
     #: Name -> command, in the order that a new user needs them.
     lazy: Mapping[str, Command] = {}
 
-    # click alone would end with 1 when nobody reads: that status means a failed program.
+    # If nobody reads, click would exit with 1, which means a failed program.
 
     def make_context(self, *args: Any, **options: Any) -> click.Context:
-        """Read the words; ``--help`` and ``--version`` print something by that."""
+        """Parse the words; this prints the texts of ``--help`` and ``--version``."""
         try:
             return super().make_context(*args, **options)
         except BrokenPipeError as error:
@@ -170,7 +170,7 @@ class LazyGroup(click.Group):
 
     @property
     def groups(self) -> Mapping[str, Mapping[str, Command]]:
-        """Titles of the help with their commands."""
+        """Titles in the help, with the commands below each."""
         return {"Commands": self.lazy}
 
 
@@ -204,7 +204,7 @@ def _set_verbose(ctx: click.Context, _parameter: click.Parameter, value: bool) -
 
 
 def _verbosity(*, hidden: bool) -> list[click.Option]:
-    """Make the options ``-q`` and ``-v``; each command takes them, the root's help shows them."""
+    """Make the options ``-q`` and ``-v``; all commands accept them, the root's help shows them."""
     return [
         click.Option(
             list(names),
@@ -229,8 +229,7 @@ def _verbosity(*, hidden: bool) -> list[click.Option]:
 def _let_verbosity_follow(command: click.Command) -> None:
     """Allow ``-q`` and ``-v`` after a command too.
 
-    Not if they mean something else: the command has an option of that name, or passes its words to
-    a board.
+    Except if the command has an option of that name, or passes its words to a board.
     """
     if isinstance(command, click.Group):
         for inner in command.commands.values():
@@ -281,20 +280,20 @@ cli.params += _verbosity(hidden=False)
 def main(arguments: list[str] | None = None) -> None:
     """Run ``labctl`` and exit with its status; no traceback unless ``--debug``.
 
-    Every signal to end has the effect of Ctrl-C: jobs on boards are stopped, and runs record it.
+    Every termination signal has the effect of Ctrl-C: it stops jobs on boards and is recorded.
     """
     interrupts.install()
     sys.stderr = unfailing(sys.stderr)  # `labctl run 2>&1 | head` must not end the run
     sys.stdout = explaining(sys.stdout)
     status = run_cli(sys.argv[1:] if arguments is None else arguments)
-    # CPython remembers an interrupt inside a text that `exec` runs, as dataclasses do in a late
-    # import; `python -m` would then end by SIGINT instead of with the status. `exec` clears that.
+    # CPython remembers an interrupt inside `exec`, as dataclasses use in a late import. `python -m`
+    # would then end by SIGINT instead of with the status. Another `exec` clears the interrupt.
     exec("")  # noqa: S102 - nothing is run
     sys.exit(status)
 
 
 def run_cli(words: list[str]) -> int:
-    """Run the command line ``words``; its exit status. A command may return its own."""
+    """Run the command line ``words``. Return the command's exit status; 0 if it returns none."""
     invocation = Invocation()
     forget_relative(os.environ)
     try:
@@ -326,9 +325,9 @@ def run_cli(words: list[str]) -> int:
 
 
 def _print_interrupted(interrupt: BaseException, command: str | None) -> None:
-    """Say that the command was interrupted, and how to continue unless that was said.
+    """Print that the command was interrupted, and how to continue unless already printed.
 
-    click turns an interruption into an error of its own.
+    click replaces an interrupt with its own error, whose cause is the interrupt.
     """
     was_told = hasattr(interrupt.__cause__ or interrupt, "__notes__")
     is_lasting = command in _LASTING and not was_told
@@ -337,9 +336,9 @@ def _print_interrupted(interrupt: BaseException, command: str | None) -> None:
 
 
 def _asks_for_json(error: Exception, words: Sequence[str]) -> bool:
-    """Return True for wrong use of a command with ``--json``, if the words contain it.
+    """Return True for wrong use of a command with ``--json``, if the words contain this option.
 
-    The words could not be read as options then. An option before the command can be wrong, too.
+    click could not parse the words then. The error can also be in an option before the command.
     """
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is None or "--json" not in words:

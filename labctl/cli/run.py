@@ -168,16 +168,16 @@ def run(
         request = RunRequest(wanted, chosen, lab, compare=comparing_with(lab), untrusted=untrusted)
         if job is not None:
             request = replace(request, job=job.id, attempt=job.attempts)
-        if not others:  # a run that moved on has another board
+        if not others:  # with spares, the run may move to another board
             request = replace(request, aside=aside)
         left = [one for one in others if one.name != chosen.name]
         return run_and_tell(request, left, result_format, output, ci, build=build)
 
     note_missing(lab, wanted, pool[0].name)
-    if not build:  # else its program may not be there yet
+    if not build:  # with --build, the program may still be missing
         try:
             find_files(wanted, pool[0], lab.root, untrusted=untrusted)
-        except LabctlError as error:  # nothing waits for a board that is wrong here
+        except LabctlError as error:  # fail before waiting for a board
             ci.write_failed(error, None, wanted, pool[0].name)
             raise
     from labctl.cli.run_in_turn import run_in_turn
@@ -195,7 +195,7 @@ def _workspace(invocation: Invocation, recipe: str, root: Path) -> "Workspace":
 def _boards(
     invocation: Invocation, recipe: Recipe, board: str | None, on: str | None, *, untrusted: bool
 ) -> tuple[LabFile, list[Board]]:
-    """Return the lab, and the boards, of which the first free one is used."""
+    """Return the lab and the possible boards; the run uses the first free board."""
     if on is None:
         lab, chosen = lab_and_board(invocation, board)
         return lab, [chosen]
@@ -214,10 +214,10 @@ def run_and_tell(
     *,
     build: bool,
 ) -> int:
-    """Run a recipe and print its result; the exit status.
+    """Run a recipe and print its result; return the exit status.
 
-    With ``build``, missing and outdated builds are made: the agent when the board's machine is
-    known, the rest before. Raises what :func:`labctl.runs.failover.run_with_failover` raises.
+    With ``build``, makes missing and outdated builds: the agent once the board's machine is known,
+    the rest before. Raises what :func:`labctl.runs.failover.run_with_failover` raises.
     """
     directory: RunDirectory | None = None
 
@@ -253,7 +253,7 @@ def run_and_tell(
 
 
 def _run_to_its_end(request: RunRequest, observer: Observer, ci: CiOutput) -> Outcome:
-    """Run a recipe; if the lab's database is away for longer than a lease, continue afterwards."""
+    """Run a recipe; if the lab's database is down for longer than a lease, resume afterwards."""
     try:
         return run_recipe(request, connect_board, observer, ci.exit_status)
     except LeaseLost as lost:
@@ -272,7 +272,7 @@ def _run_to_its_end(request: RunRequest, observer: Observer, ci: CiOutput) -> Ou
 
 
 def comparing_with(lab: LabFile) -> CompareGates:
-    """Return the judge of gates, which uses the lab's baselines and last runs."""
+    """Return a function that judges gates by the lab's baselines and last runs."""
 
     def judge(
         run: RunRecord, trials: Sequence[TrialRecord], parameters: Parameters
@@ -287,7 +287,7 @@ def comparing_with(lab: LabFile) -> CompareGates:
 
 
 def note_missing(lab: LabFile, recipe: Recipe, board: str) -> None:
-    """Report before a run which of its gates have nothing to compare with."""
+    """Print a note for each gate of a planned run that has nothing to compare with."""
     if any(gate.against is not None for gate in recipe.gates):
         from labctl.compare.gates import missing_references
 

@@ -32,10 +32,10 @@ def submit(
     *,
     untrusted: bool = False,
 ) -> int:
-    """Put a run into the queue and print its job; start a worker if there is none.
+    """Put a run into the queue and print its job; start a worker if no worker runs.
 
-    The lab keeps a copy of the files of an ``untrusted`` recipe. Raises ConfigError if a need of
-    the run is not on this host, or none of its boards can have an agent.
+    The lab keeps a copy of the files of an ``untrusted`` recipe. Raises ConfigError if this host
+    does not have an input of the run, or no board can have an agent.
     """
     for board in pool:
         if board.name not in lab.lab.boards:
@@ -84,11 +84,11 @@ def submit(
 
 
 def serve_if_nobody_does(lab: LabFile, pool: Sequence[Board]) -> None:
-    """Wake the workers of boards; if there is none, start one here, or say where one is missing."""
+    """Wake the workers of boards; without one, start it here or name the hosts that need one."""
     names, hosts = [board.name for board in pool], sorted({one.host for one in pool if one.host})
     try:
         is_served = _is_served(lab_state(lab), names)
-    except HostError as error:  # the job is there: a failure would let a CI submit it again
+    except HostError as error:  # after a failure, a CI would submit the job again
         note(f"note: the job waits; whether a worker is there is unknown: {error.message}")
         return
     if is_served:
@@ -116,9 +116,9 @@ def _serve(lab: LabFile) -> None:
 
 
 def start_in_background(lab: LabFile, words: Sequence[str], log: Path) -> int:
-    """Start ``labctl WORDS`` in the lab's folder, without an end of its own; return its id.
+    """Start ``labctl WORDS`` in the lab's folder; return its process id. It outlives this process.
 
-    What it prints is appended to ``log``. Raises HostError.
+    Its output is appended to ``log``. Raises HostError.
     """
     argv = [sys.executable, "-P", "-m", "labctl", "--lab", str(lab.root), *words]
     with host_writes(log), log.open("ab") as output:

@@ -24,7 +24,7 @@ class Moment(click.ParamType[datetime]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> datetime:
-        """Return the moment; without an offset it is in UTC, as the ids of runs are."""
+        """Return the moment; without an offset it is in UTC, like the ids of runs."""
         try:
             return parse_moment(str(value))
         except ValueError as error:
@@ -50,7 +50,7 @@ class State(click.Choice[str]):
     """A state of runs."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the state; for another word of the lists, name the option that finds it."""
+        """Return the state. For other words that lists show as a state, fail with the option."""
         if problem := no_state(str(value)):
             self.fail(problem, param, ctx)
         return super().convert(value, param, ctx)

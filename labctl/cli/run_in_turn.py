@@ -1,4 +1,4 @@
-"""``labctl run`` as a job of its own process: it waits its turn, and claims its board."""
+"""``labctl run`` as a job of its own process: it waits for its turn and claims its board."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -16,7 +16,7 @@ from labctl.units import duration
 
 #: A context in which others may use the board.
 Aside = Callable[[], AbstractContextManager[None]]
-#: Gets the board, and the job that has claimed it; None for a board that is in no lab.
+#: Arguments: the board, the job that has claimed it (None for a board in no lab), an Aside.
 RunOn = Callable[[Board, Job | None, Aside], int]
 
 
@@ -30,9 +30,10 @@ def run_in_turn(
     untrusted: bool,
     waits: bool,
 ) -> int:
-    """Run on the first free one of equal boards; return its exit status.
+    """Run on the first free board of equal boards; return the exit status.
 
-    Raises what ``run_on`` raises; BoardBusy if that broke off a run, or it ``waits`` for none.
+    Raises what ``run_on`` raises. BoardBusy if a run lost its board, or if no board is free and
+    ``waits`` is False.
     """
     if not lab.path.is_file():
         return _without_table(pool[0], run_on, waits=waits)

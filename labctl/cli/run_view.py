@@ -22,7 +22,7 @@ from labctl.units import digits, duration
 
 
 class RunView:
-    """A reader of events, of a run of this process or from a file, even if started late.
+    """Shows the events of a run, from this process or a file, even if started late.
 
     Durations come from the events. All text goes through the ProgressView, which removes control
     sequences.
@@ -35,7 +35,7 @@ class RunView:
         self._step: tuple[str, Event] | None = None
         self._overall: Step | None = None
         self._trial: tuple[Step, Trial] | None = None
-        #: The first loss of the link, while it is not back yet.
+        #: The first loss of the link; None while there is a link.
         self._loss: Loss | None = None
         #: The last loss that a line was printed for.
         self._told: Loss | None = None
@@ -117,7 +117,7 @@ class RunView:
             self._step, self.now = None, ""
 
     def close(self) -> None:
-        """Remove the display of a run whose controller left."""
+        """Remove the bars of a run whose controller has ended."""
         self._steps.abandon()
         for step in (self._trial and self._trial[0], self._overall):
             if step:
@@ -210,7 +210,7 @@ def _result(event: Trial) -> str:
     if event.state == "skipped":
         return f"not measured: {event.reason}"
     if event.failure:
-        # A failure that is not the job's ends the run, and is shown as its end.
+        # Any other failure ends the run, and is shown at its end.
         why = f": {event.failure.message}" if event.failure.blame is Blame.JOB else ""
         return f"failed ({event.failure.blame}){why}"
     return f"{duration(event.token_ns)} per token" if event.token_ns else "ok"

@@ -30,7 +30,7 @@ from labctl.units import size
 #: Width of a list without a terminal.
 _WIDTH = 80
 _GAP = "  "
-#: Columns that are shortened if a line is too long, in this order, with the width they keep.
+#: Columns that are shortened if a line is too long, in this order, with their minimum width.
 _CUT = (("tags", 6), ("recipe", 10), ("board", 6), ("recipe", 4), ("tags", 4))
 
 Column = tuple[str, Callable[[IndexedRun], str]]
@@ -152,7 +152,7 @@ def print_runs(
 ) -> None:
     """Print the runs that meet a filter, newest first.
 
-    Names on standard error damaged runs, and the last newer run that ended before its first trial.
+    On standard error, names damaged runs, and the newest run if it ended before its first trial.
     """
     repository = RunRepository(runs, note)
     found = repository.query(wanted, limit=limit)
@@ -185,7 +185,7 @@ def _name_unlisted(runs: Path) -> None:
 
 
 def _name_damaged(found: Sequence[IndexedRun], repository: RunRepository, wanted: Filter) -> None:
-    """Name damaged runs: those in the list with the reason, and those that no filter can read."""
+    """Name damaged runs: listed runs with the reason, and runs that no filter can read."""
     for one in found:
         if one.run.damage:
             note(f"damaged: {one.run.id}: {printable_line(one.run.damage)}")

@@ -19,7 +19,7 @@ from labctl.units import counted, size
 if TYPE_CHECKING:
     from labctl.runs.record.directory import RunDirectory
 
-#: For each recipe on each board: a month of nights.
+#: Number of runs to keep for each recipe on each board: a month of nights.
 _KEPT = 30
 
 

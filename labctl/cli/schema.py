@@ -56,7 +56,7 @@ def schema(kind: Kind) -> None:
 
 
 def _metrics(kind: Kind) -> dict[str, list[str]]:
-    """Return the names of figures that parts of a recipe take."""
+    """Return, by part of a recipe, the names of the figures that it accepts."""
     if kind == "recipe":
         from labctl.results.gates import METRICS
 

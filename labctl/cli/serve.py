@@ -33,7 +33,7 @@ class Lasting(click.ParamType[float]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Return it in s."""
+        """Return the duration in s."""
         try:
             return parse_duration(str(value))
         except ValueError as error:

@@ -1,7 +1,7 @@
 """``labctl run`` of an evaluation or a load test.
 
 If its servers are started on a board, it waits for that board in the lab's queue, like a timing
-run. A server with a `url`, or on this host, needs neither.
+run. A server with a `url`, or on this host, needs no board and no queue.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ from labctl.state.state import lab_state
 
 @dataclass(frozen=True)
 class Turns:
-    """The board of a run, and its turn in the queue, as the options of ``labctl run`` say."""
+    """Options of ``labctl run`` on the board of a run and on the queue."""
 
     board: str | None
     on: str | None
@@ -79,7 +79,7 @@ def run_served(
 
 
 def _pool(lab: LabFile, turns: Turns, recipe: ServedRecipe) -> list[Board]:
-    """Return the boards, the first free one of which is used. Raises ConfigError."""
+    """Return the possible boards; the run uses the first free board. Raises ConfigError."""
     if turns.on is not None:
         from labctl.cli.board_choice import boards_on
         from labctl.farm.selector import BoardSelector

@@ -18,7 +18,7 @@ _SHELL_HINT = "hint: words reach the program unchanged; for pipes and variables:
 
 
 class _Command(click.Command):
-    """A command that records if its words began after ``--``: then no board is among them."""
+    """A command that records if its words began after ``--``: then they name no board."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the words; click removes a ``--`` in front of them."""
@@ -74,7 +74,7 @@ def shell(
         raise click.UsageError("no command given: labctl shell [--board BOARD] -- COMMAND...")
     lab = lab_of(invocation)
     with connect_board(_board(lab, board, typed if typed != words else ())) as transport:
-        invocation.status = ExitStatus.SHELL_FAILURE  # if nobody reads: none is known
+        invocation.status = ExitStatus.SHELL_FAILURE  # if nobody reads
         status = transport.stream(remote_words(*words), timeout=timeout, write=write_output)
     if status == _NOT_FOUND and any(sign in words[0] for sign in _OF_A_SHELL):
         note(f"{_SHELL_HINT}{remote_words('sh', '-c', ' '.join(words))}")
@@ -82,7 +82,7 @@ def shell(
 
 
 def _board(lab: LabFile, name: str | None, typed: tuple[str, ...]) -> Board:
-    """Return the board; ``typed`` are the words whose first is its name. Raises ConfigError."""
+    """Return the board; ``typed``: all words, if the first is the name. Raises ConfigError."""
     try:
         return lab.board(name)
     except ConfigError as error:

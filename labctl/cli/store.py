@@ -111,7 +111,7 @@ def _verify(lab: LabFile, board: Board, transport: Transport, work: "_StoreWork"
                 try:
                     if held.store.verify([item]):
                         damaged.append(name)
-                except BoardError as error:  # its storage may fail; the others may be good
+                except BoardError as error:  # bad storage; other files may be good
                     unread[name] = error.message
                 done += item.size_bytes
     good = len(before) - len(damaged) - len(unread)
@@ -221,7 +221,7 @@ class _StoreWork:
 
             def stop() -> None:
                 self._stopped.set()
-                for _, transport in links:  # waiting for a board ends
+                for _, transport in links:  # ends the waiting for a board
                     transport.close()
 
             at_once(links, inspect, stop)

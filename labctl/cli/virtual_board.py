@@ -214,11 +214,11 @@ def _lab(invocation: Invocation) -> LabFile | None:
     except ConfigError:
         if invocation.lab is not None:
             raise
-        return None  # a board needs no lab
+        return None  # a virtual board needs no lab
 
 
 def _port_of(name: str, own: Board | None) -> tuple[int, str]:
-    """Return the port of the lab's board of that name, and the place where it is written."""
+    """Return the port of the lab's board of that name, and the place of this setting."""
     port = own.transport.port_on_this_host if own else None
     return (_PORT, "the default") if port is None else (port, f"boards.{name} in {FILE_NAME}")
 

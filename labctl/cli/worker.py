@@ -97,7 +97,7 @@ def _list(invocation: Invocation, *, as_json: bool) -> None:
 
 
 def served_boards(lab: LabFile, host: str, named: Sequence[str]) -> list[str]:
-    """Return the boards that a worker serves. Raises ConfigError for unknown ones, or none."""
+    """Return the boards that a worker serves. Raises ConfigError for unknown boards or no board."""
     if named:
         return [lab.board(name).name for name in dict.fromkeys(named)]
     found = [board.name for board in lab.lab.boards.values() if board.host in (host, None)]

@@ -348,8 +348,8 @@ def find_lab_root(start: Path) -> Path | None:
 def find_lab(start: Path, transports: tuple[type[TransportConfig], ...]) -> LabFile:
     """Return the lab that contains ``start``; its boards are reached by ``transports``.
 
-    A kind that is none of these may come from an installed package. Raises ConfigError when there
-    is no lab, or it is wrong.
+    Other kinds of transport can come from installed packages. Raises ConfigError if there is no
+    lab, or it is wrong.
     """
     root = find_lab_root(start)
     if root is None:

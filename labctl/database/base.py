@@ -318,7 +318,7 @@ class Schema:
         return rows[0][0]
 
     def prepare(self, connection: "Connection") -> None:
-        """Make the tables if there are none. Raises ConfigError if they are of another version."""
+        """Make the tables if there are none. Raises ConfigError if a newer labctl made them."""
         from sqlalchemy import Column, Integer, MetaData, Table
 
         found = self.found(connection)

@@ -279,7 +279,7 @@ def _file_sizes(plan: DeployPlan, survey: Survey, facts: BoardFacts) -> Iterator
 
 
 def _coming(plan: DeployPlan, survey: Survey) -> int:
-    """Return the storage (bytes) that the plan still needs; partial files have theirs already."""
+    """Return the storage (bytes) that the plan still needs; partial files already have a part."""
     return sum(
         max(0, item.size_bytes - survey.reserved_bytes.get(item.sha256, 0)) for item in plan.missing
     )

@@ -176,7 +176,7 @@ class TokenTimes:
         return found if known else found.confirmed_by(step_ns)
 
     def confirmed_by(self, step_ns: float | None) -> "TokenTimes":
-        """Return the times; without the rate unless it holds for all steps, also at the ends.
+        """Return the times; with the rate only if it holds for all steps, also at the ends.
 
         ``step_ns``: mean step time from other time stamps; None if there are none.
         """

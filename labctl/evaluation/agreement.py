@@ -139,7 +139,7 @@ class Agreement:
 
     @property
     def median_token(self) -> float | None:
-        """Median position of the first differing token; None if none is known."""
+        """Median position of the first differing token; None if no position is known."""
         return median(self.tokens) if self.tokens else None
 
     @property

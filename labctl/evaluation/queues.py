@@ -52,7 +52,7 @@ class Queues:
         self._pending[self.model_of(ask)].discard(ask)
 
     def is_done(self, model: str) -> bool:
-        """Return True if nothing of a model is queued or in flight."""
+        """Return True if no request of a model is queued or in flight."""
         return not self._pending[model]
 
     def has_next(self, model: str) -> bool:

@@ -287,7 +287,7 @@ class BatchJobs:
                 self._state.groups.give_up(jobs, reason)
 
     def _lost(self, boards: Collection[str]) -> Mapping[str, str]:
-        """Return the boards on which nothing of the batch can run, with the reason."""
+        """Return the boards on which no job of the batch can run, with the reason."""
         served = {
             board for one in self._state.workers.list() if one.is_alive for board in one.boards
         }

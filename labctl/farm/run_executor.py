@@ -143,7 +143,7 @@ class RunExecutor:
         if job.untrusted:
             return self._untrusted(job, board, noted, observer)
         if noted is not None and self._directory(noted).is_held():
-            # It is of an attempt that counted as dead because it was suspended for a while.
+            # An earlier attempt was suspended for a while and counted as dead, but still runs.
             raise BoardBusy(f"run {noted} of job {job.id} is active in another process or thread")
         before = None if noted is None else self._directory(noted)
         if before is not None and (before.is_evaluation or before.is_load_test):

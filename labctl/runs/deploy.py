@@ -210,7 +210,7 @@ class Fleet:
         return [v for v in self.tasks if v.error is None and v.preview and not v.is_done]
 
     def find_free(self) -> bool:
-        """Wait for free boards and look at them; return False if none is left. Sends nothing."""
+        """Wait for free boards and survey them; return False if no board is left. Sends nothing."""
 
         def is_one_free() -> bool:
             self._each(self.waiting, self._look)

@@ -60,8 +60,8 @@ def send(
 ) -> Delivered:
     """Send a file, or a directory with its content, to a board.
 
-    ``keep_mode`` keeps the permissions of a file (otherwise 0644); directories always keep theirs.
-    Raises as :meth:`Transport.push` does.
+    ``keep_mode`` keeps a file's permissions (otherwise 0644); a directory's are always kept. Raises
+    as :meth:`Transport.push` does.
     """
     with host_reads(local):
         mode, is_directory = local.stat().st_mode, local.is_dir()

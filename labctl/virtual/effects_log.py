@@ -13,9 +13,9 @@ One JSON object per line: ``ns`` (monotonic), ``board``, ``what``, and
 
 Files are reported in the kernel's order; all changes of an operation come before its end. Possible
 authors are the job or transfer that owns the file, and every running operation that names an epoch
-in its command or in the path sent. If there are none, every running operation is one, with the last
-epoch named on its connection. The content that a new directory has when first seen counts as
-created.
+in its command or in the path sent. Without these, all running operations are possible authors, with
+the last epoch named on their connection. The content that a new directory has when first seen
+counts as created.
 """
 
 import asyncio

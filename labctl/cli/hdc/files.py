@@ -17,7 +17,7 @@ from labctl.transport.base import Copied, TransferOptions
 from labctl.transport.copy import Delivered, receive, send
 from labctl.units import size
 
-#: A smaller file is verified by the board's own tool: that is faster than checking the agent.
+#: The board's own tool verifies smaller files: this is faster than checking the agent.
 _AGENT_HASHES_BYTES = 8 << 20
 #: Time (s) to wait for each sign of progress.
 STALL_SECONDS = 30.0

@@ -77,7 +77,7 @@ class HdcGroup(LazyGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; for commands that only the official program has, name that program."""
+        """Find the command; refuse commands that only the official program has."""
         if args[0] in _OFFICIAL:
             board = ctx.params.get("board")
             way = f"-t {board} " if board else ""

@@ -37,8 +37,8 @@ class Listed:
     """A board as the list shows it.
 
     ``target`` is the value for ``-t``, ``way`` the link, or USB, TCP or UART for a server's boards.
-    ``detail`` is its name, or why it is not there. ``key`` is hdc's name for it, ``name`` the
-    board's own one.
+    ``detail`` is the board's name, or why it does not answer. ``key`` is hdc's name of the board,
+    ``name`` the board's own name.
     """
 
     target: str
@@ -83,7 +83,7 @@ def list_boards(choice: Choice, what: str | None, *, verbose: bool, as_json: boo
         found = _of_lab(lab, choice.key_file)
     else:
         found = _of_this_host()
-    # The status counts even if nobody reads to the end.
+    # Also the exit status if nobody reads all output.
     status = choice.invocation.status = states_status(listed.state for listed in found)
     if as_json:
         click.echo(json.dumps([asdict(listed) for listed in found], indent=2))

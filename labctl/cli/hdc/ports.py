@@ -52,7 +52,7 @@ def forward_until_interrupted(
     """Forward connections until interrupted; print ``ready`` once the port listens."""
     listen, connect = _node(listen), _node(connect)
     with (
-        finishing(),  # the rule of an hdc server is removed
+        finishing(),  # so that an hdc server's rule is removed
         choice.connected() as transport,
         transport.over_hdc(f"forward {listen}").forward(
             listen, connect, reverse=reverse

@@ -43,5 +43,5 @@ def shell(choice: Choice, command: tuple[str, ...], timeout: float | None) -> in
             device = transport.over_hdc("open a terminal")
             with device.interact(timeout=seconds) as remote:
                 return converse(remote)
-        choice.invocation.status = ExitStatus.SHELL_FAILURE  # if nobody reads: none is known
+        choice.invocation.status = ExitStatus.SHELL_FAILURE  # if nobody reads
         return transport.stream(" ".join(words), timeout=seconds, write=write_output)

@@ -1,4 +1,4 @@
-"""The way to a board from what a person typed; a lab is not needed.
+"""The connection to the board that a person named; a lab is not needed.
 
 With an address or key, the lab's configuration is not imported.
 """
@@ -38,7 +38,7 @@ class Choice:
     wait_authorised: bool
 
     def lab(self) -> "LabFile | None":
-        """Return the lab, if there is one here. Raises ConfigError if it is wrong."""
+        """Return the lab; None if there is no lab here. Raises ConfigError if the lab is wrong."""
         from labctl.cli.lab import lab_of
         from labctl.config.lab import find_lab_root
 
@@ -50,8 +50,8 @@ class Choice:
     def connected(self, *, agent_hashes: bool = False) -> Iterator[Transport]:
         """Yield the transport to the chosen board; the first operation opens it.
 
-        With ``--wait-authorised`` the board has accepted this host. With ``agent_hashes`` the agent
-        hashes files on a board of the lab that carries this labctl's own.
+        With ``--wait-authorised``, waits until the board accepts this host. With ``agent_hashes``,
+        the agent hashes files, if the board is in the lab and has this labctl's agent.
         Raises ConfigError, LinkError.
         """
         with self._transport() as transport:
@@ -70,7 +70,7 @@ class Choice:
 
     @cached_property
     def _server(self) -> str | None:
-        """The hdc server to go through: the one named, or this host's for a key that it knows."""
+        """The hdc server to use: the named server, or this host's server if it knows the key."""
         if self.server is not None or self.board is None or self._is_address:
             return self.server
         lab = self.lab()
@@ -95,7 +95,7 @@ class Choice:
 
     @property
     def _is_address(self) -> bool:
-        return ":" in (self.board or "")  # no board of a lab is called so
+        return ":" in (self.board or "")  # a name in a lab has no colon
 
     def _let_agent_hash(self, transport: Transport) -> None:
         """Hash files by the agent, if the right agent for the board is known."""
@@ -108,7 +108,7 @@ class Choice:
 
     @cached_property
     def _of_lab(self) -> "tuple[LabFile, Board]":
-        """The chosen board of the lab, and the lab. Raises ConfigError."""
+        """The lab and the chosen board. Raises ConfigError."""
         from labctl.suggestions import did_you_mean
 
         lab = self.lab()
@@ -133,7 +133,7 @@ class Choice:
 
 
 def note_unprotected(server: str) -> None:
-    """Warn that the way to a server of another host is not protected. Raises ConfigError."""
+    """Warn if the server is on another host: hdc protects no connection. Raises ConfigError."""
     from labctl.text_types import is_on_loopback
     from labctl.transport.base import address_of
 
@@ -146,7 +146,7 @@ def note_unprotected(server: str) -> None:
 
 
 def _is_known_here(key: str) -> bool:
-    """Return True if this host's hdc server runs, or can be started, and has a board of that key.
+    """Return True if this host's hdc server runs, or can be started, and knows the key.
 
     Raises LinkError if something else listens there.
     """

@@ -1,11 +1,11 @@
 """A person's terminal, connected to a shell on a board.
 
-On a terminal every key goes to the board unchanged (its own terminal makes Ctrl-C an interrupt),
-and the settings are always restored. Without one, the input is sent as it comes, and its end ends
+On a terminal, every key goes to the board unchanged (the board's terminal makes Ctrl-C an
+interrupt), and the settings are always restored. Other input is sent as it comes, and its end ends
 the shell.
 
-hdc carries no exit status. The first line typed to the shell makes it print a mark when it exits,
-with its status; neither that line nor the marks are shown.
+hdc does not transfer the exit status. The first line typed to the shell makes it print a mark with
+its status when it exits. This line and the marks are not shown.
 """
 
 import os
@@ -25,41 +25,40 @@ from labctl.errors import CommandTimeout, ExitStatus, LabctlError
 from labctl.retry import wait_until
 from labctl.transport.base import Terminal
 
-#: Ctrl-], as of telnet: the only key that does not reach the board.
+#: Ctrl-], as in telnet: the only key that does not reach the board.
 LEAVE = b"\x1d"
 #: Ctrl-D: the end of a terminal's input.
 _END = b"\x04"
 _PIECE_BYTES = 4096
-#: Time (s) of a wait for keys or output before it is checked if the shell should end.
+#: Longest wait (s) for keys or output before checking if the shell should end.
 _LOOK_SECONDS = 0.5
-#: Time (s) for the board's shell to answer its first line, and interval of its repetition: a shell
-#: that is setting up its terminal drops input.
+#: Time (s) for the board's shell to answer the first line, and interval of repeating this line: a
+#: shell that is setting up its terminal drops input.
 _START_SECONDS = 20.0
 _REPEAT_SECONDS = 2.0
 
 
 @dataclass
 class _Marks:
-    """Return the shell's output, without the line that makes it print its status and without the
-    marks.
+    """Removes the first line (it makes the shell print its status) and the marks from the output.
 
-    A mark begins with ASCII's record separator. The typed line only names it, so its echo is no
-    mark.
+    A mark begins with ASCII's record separator. The typed line has only the separator's number, so
+    its echo is not a mark.
     """
 
     nonce: str = field(default_factory=lambda: f"labctl-{os.urandom(8).hex()}")
-    #: Number of first lines sent; each has its number.
+    #: Number of first lines sent; each line contains its number.
     sent: int = 0
     started: threading.Event = field(default_factory=threading.Event)
-    #: The shell has shown something: it reads what is typed.
+    #: Set when the shell has printed something: it reads input from then on.
     prompted: threading.Event = field(default_factory=threading.Event)
     exit_status: int | None = None
     _pending: bytes = b""
 
     def next_line(self) -> bytes:
-        """Return the line to type first, once more; all before its own mark is hidden.
+        """Return the first line with the next number; output before its own mark is hidden.
 
-        A slow shell shows each line that was repeated meanwhile, after the marks of those before.
+        A slow shell echoes each repeated line after the marks of the earlier lines.
         """
         self.sent += 1
         mark = f"printf '\\036{self.nonce}:%s\\n'"
@@ -93,7 +92,7 @@ class _Marks:
 def converse(remote: Terminal, *, repeat_seconds: float = _REPEAT_SECONDS) -> int:
     """Pass keys and output until the shell ends or the user leaves it; return the exit status.
 
-    That is the shell's own; 255 if it was left, or ended without a status. The first line is
+    It is 255 if the user left the shell, or the shell ended without a status. The first line is
     repeated every ``repeat_seconds`` until it is answered. Raises LinkError.
     """
     keys, marks = sys.stdin.fileno(), _Marks()
@@ -102,7 +101,7 @@ def converse(remote: Terminal, *, repeat_seconds: float = _REPEAT_SECONDS) -> in
             note("Ctrl-] leaves\r")
         _start(remote, marks, ended, repeat_seconds)
         while True:
-            # A signal just before the wait does not end it: without a limit it would be lost.
+            # A signal just before the wait does not end the wait: it needs a limit.
             with interrupts.waiting():
                 ready, _, _ = select.select([keys, ended], [], [], _LOOK_SECONDS)
             if ended in ready:
@@ -152,7 +151,7 @@ def _end(remote: Terminal, ended: int) -> None:
 
 @contextmanager
 def _raw(descriptor: int) -> Iterator[bool]:
-    """Pass every key on while the context is open. Yield True if it is a terminal."""
+    """Make a terminal pass every key while the context is open. Yield True for a terminal."""
     if not os.isatty(descriptor):
         yield False
         return
@@ -168,7 +167,7 @@ def _raw(descriptor: int) -> Iterator[bool]:
 def _printing(remote: Terminal, marks: _Marks) -> Iterator[int]:
     """Print output in a thread; the descriptor becomes readable when no more output comes.
 
-    A link that was lost meanwhile raises at the end of the context.
+    Raises at the end of the context if the link was lost meanwhile.
     """
     wanted = threading.Event()
     wanted.set()

@@ -156,7 +156,7 @@ def _list_rules(choice: Choice) -> None:
     except LinkRefused:
         if choice.server is not None:
             raise
-        rules = []  # no server of this host keeps any
+        rules = []  # no server on this host, so no rules
     for rule in rules:
         kind = "Reverse" if rule.is_reverse else "Forward"
         click.echo(printable(f"{rule.key}    {rule.listen} {rule.connect}    [{kind}]"))
@@ -176,7 +176,7 @@ def _remove_rule(choice: Choice, listen: str, connect: str) -> None:
     except LinkRefused:
         if choice.server is not None:
             raise
-        rules = []  # no server of this host keeps any
+        rules = []  # no server on this host, so no rules
     rule = next((rule for rule in rules if (rule.listen, rule.connect) == wanted), None)
     if rule is None:
         raise ConfigError(
@@ -247,7 +247,7 @@ def tconn(choice: Choice, address: str, remove: str | None) -> None:
 @click.pass_obj
 def tmode(choice: Choice, mode: tuple[str, ...]) -> None:
     """Let the board's hdcd listen on USB or on a TCP port."""
-    # hdcd accepts anything, and may then be on no network.
+    # hdcd also accepts wrong words, and may then listen on no network.
     match mode:
         case ("usb",) | ("port",) | ("port", "close"):
             pass

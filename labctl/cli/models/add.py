@@ -33,7 +33,7 @@ def add(invocation: Invocation, name: str, source: str) -> None:
     entry = find_reference(source)
     if "file" in entry:
         entry = {"file": _from_the_lab(lab, str(entry["file"]))}
-    # Fetched first: an entry that cannot be fetched is not kept.
+    # Fetch first: do not keep an entry that cannot be fetched.
     known = load_catalogue(lab.root).models
     if name not in known:
         fetch_models(lab, {**known, name: parse_entry(name, entry)}, (name,))
@@ -83,6 +83,6 @@ def quantize(
 
 
 def _from_the_lab(lab: LabFile, given: str) -> str:
-    """Return a path for models.yaml: relative to the lab's folder if it is below that."""
+    """Return a path for models.yaml, relative if it is below the lab's folder."""
     path = Path(given).resolve()
     return str(path.relative_to(lab.root)) if path.is_relative_to(lab.root) else str(path)

@@ -18,8 +18,8 @@ KV_TYPE = "KV type"
 #: Values of each condition, as texts: the state of a board may change between repeats.
 Conditions = Mapping[str, frozenset[str]]
 
-#: Keys of the work, not of its speed; an engine declares further ones. Lengths are accounted for,
-#: sampling is compared separately.
+#: Keys that describe the work, not its speed; an engine declares further keys. Lengths are
+#: accounted for, sampling is compared separately.
 _WORK = {
     "dialect", "files_sha256", "imported", "intent", "model_filename", "prompt_sha256", "sample_ms",
 }  # fmt: skip

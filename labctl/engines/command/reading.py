@@ -182,7 +182,7 @@ def _token_fields(raw: RawOutput, tokens: TokenStream, generated: object) -> dic
     if found.first == 0:
         seen["ttft_ns"] = arrivals[0][0] - timeline.start_mono_ns
     if len(arrivals) < generated * (1 - MOST_UNSEEN):
-        # These are the times of buffer writes, not of tokens.
+        # The arrivals are times of buffer writes, not of tokens.
         return seen
     return {
         **seen,

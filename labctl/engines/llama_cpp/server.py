@@ -153,7 +153,7 @@ class LlamaServer(ServerEngine[LlamaServerParameters]):
         return ServerIdentity(version and f"{PROGRAM} {version}", found.chat_template or None)
 
     def ask(self, server: Endpoint, question: Question) -> Answer:
-        """Continue a text; nothing of earlier questions stays in the cache."""
+        """Continue a text, without the cache of earlier questions."""
         reply = server.post(
             "/completion",
             {

@@ -36,9 +36,9 @@ _DENYING_STEMS = re.compile(
     r"|disprov|refut|mistaken|erron|contradict|extraneous|inaccura|inexact|unsure|uncertain|ambigu"
     r"|inconsist|insuffic|inadmiss|unaccept|unsuit|unsolv|assum|suppos|provided)"
 )
-#: Those of these words that may stand before a number: "she will have 18".
+#: Words of _NO_UNIT that may stand before a number: "she will have 18".
 _SENTENCE = frozenset("i we you he she it they is are was were has have had can will would".split())  # noqa: SIM905
-#: Those of these words that are not in a name either: "nearly: 18", "x squared = 18".
+#: Words that are not in a unit and not in a name: "nearly: 18", "x squared = 18".
 _NO_NAME = frozenset("least nearly almost hardly barely twice squared cubed".split())  # noqa: SIM905
 #: Words that need another word after them.
 _DANGLING = frozenset(

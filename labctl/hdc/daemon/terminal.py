@@ -105,7 +105,7 @@ class TerminalTask(Task):
 
 
 def _interrupt(terminal: int) -> None:
-    """Send SIGINT to the foreground group's leader: hdcd types no Ctrl-C, so none is shown."""
+    """Send SIGINT to the foreground group's leader; like hdcd, without a visible Ctrl-C."""
     with suppress(OSError):  # the terminal is closed, or the leader has ended
         group = os.tcgetpgrp(terminal)
         if group > 1:

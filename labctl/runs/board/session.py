@@ -229,7 +229,7 @@ def differences(before: BoardFacts, now: BoardFacts) -> list[str]:
 
 
 def differences_in_kind(before: BoardFacts, now: BoardFacts) -> list[str]:
-    """List the differences between boards that are not of one kind and one system."""
+    """List the differences in kind and system between two boards."""
     found = []
     for name in ("execution", "machine", "kernel", "os_version", "storage_kind", "emulator"):
         was, is_now = getattr(before, name), getattr(now, name)

@@ -125,7 +125,7 @@ class RunDirectory:
 
     @property
     def is_resumable(self) -> bool:
-        """True if it can be continued: planned, and not of an untrusted recipe."""
+        """True if the run can be resumed: it is planned, and its recipe is not untrusted."""
         if not (self.path / RUN).is_file():
             return self.is_planned
         try:

@@ -141,7 +141,7 @@ class Journal:
         return lease is not None and asdict(lease) == self.lease
 
     def attempt(self, number: int) -> Attempt:
-        """Return the open attempt at a trial or, if none is open, the next one."""
+        """Return the open attempt at a trial, or else the next attempt."""
         of_trial = [entry for entry in self._entries if entry.number == number]
         cuts = tuple(e.failure for e in of_trial if e.event == "cut" and e.failure)
         tried = len(cuts) + 1

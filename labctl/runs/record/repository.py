@@ -81,7 +81,7 @@ class RunRepository:
 
     @property
     def known(self) -> Index | None:
-        """The index as it is, without a look at the run directories; None where there is none."""
+        """The index as it is, without looking at the run directories; None if there is no index."""
         return self._index if self._index.version() == VERSION else None
 
     def answer(self, question: Callable[[Index], T]) -> T | None:
