@@ -1,13 +1,24 @@
-"""Docstrings are in the imperative (ruff's D401), and never begin with a question."""
+"""Docstrings and comments read once: an imperative first (ruff's D401), and no riddle."""
 
 import ast
+import io
 import re
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 import labctl
 
 QUESTION = re.compile(r"(What|Whether|How|Why|Where|Which|Who|When)\b")
+#: Nouns that stand nowhere, denials without "not", and words that need a second reading.
+RIDDLE = re.compile(
+    r"\btheirs\b|^(Those|That of)\b|\bnothing of (it|them|its)\b"
+    r"|\b(is|are|was|were) none (with|of (it|them|its|the))\b"
+    r"|\bnor (is|are) (one|any|those|that)\b"
+    r"|\b(come|comes|came) to (its|their|an) end\b|\b(go|goes|went) on with\b|\bfor want of\b"
+)
 
 DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -67,3 +78,36 @@ def test_descriptions_are_looked_at() -> None:
 def test_attributes_are_looked_at() -> None:
     tree = ast.parse('class A:\n    x: int = 1\n    """Whether x."""\n')
     assert list(docstrings(tree)) == [(3, "Whether x.")]
+
+
+def comments(code: str) -> Iterator[tuple[int, str]]:
+    """Comments, without their marks."""
+    for token in tokenize.generate_tokens(io.StringIO(code).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string.lstrip("#: ")
+
+
+def test_no_text_of_the_code_is_a_riddle() -> None:
+    root = Path(labctl.__file__).parent
+    found = [
+        f"{path.relative_to(root)}:{line}: {text}"
+        for path in sorted(root.rglob("*.py"))
+        for code in [path.read_text()]
+        for line, text in [*docstrings(ast.parse(code)), *comments(code)]
+        if RIDDLE.search(text)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Those that count: neither warm-ups nor failures.",
+        "Return what is no name of theirs.",
+        "a gap that holds several is none of them",
+        "nor is one that a mistake in the lab's files cut",
+        "Go on with a run that did not come to its end.".lower(),
+    ],
+)
+def test_a_riddle_is_found(text: str) -> None:
+    assert RIDDLE.search(text)

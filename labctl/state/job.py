@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from labctl.database.questions import select
 from labctl.errors import Blame, BoardBusy, ConfigError
 from labctl.state import sql
-from labctl.state.dealing import deal
+from labctl.state.group_shares import deal
 from labctl.state.job_parts import boards_of, contents_of, store_boards, store_content
 from labctl.state.tables import COLUMNS, checked, read, short_line, stored_names
 from labctl.state.uses import Runner, UseKind
@@ -123,7 +123,7 @@ class Job:
     uses: tuple[str, ...]
     group_id: str | None
     unit: str | None
-    #: The board to which it was dealt; see :mod:`labctl.state.dealing`.
+    #: The board to which it was dealt; see :mod:`labctl.state.group_shares`.
     home: str | None
     #: Why its row cannot be read: nobody runs it, and its board counts as taken. None: it can.
     damaged: str | None = None

@@ -7,14 +7,14 @@
    with the fewest running jobs. What is handed out counts at once, so that they take turns; where
    they have equally many, who had the free board last comes after the others.
 5. Of jobs in no group the one that stands first, as submitted. Of a group's, see
-   :func:`longest_first`, and for groups of many boards :mod:`labctl.state.dealing`.
+   :func:`longest_first`, and for groups of many boards :mod:`labctl.state.group_shares`.
 """
 
 import heapq
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-from labctl.state.dealing import next_of_shares
+from labctl.state.group_shares import next_of_shares
 from labctl.state.waiting import Waiting
 
 #: User and group of a job.

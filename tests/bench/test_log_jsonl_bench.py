@@ -16,7 +16,7 @@ from labctl.build.plan import BuildRequest
 from labctl.engines.base import Inputs, RawOutput
 from labctl.engines.llama_cpp.arrivals import as_text
 from labctl.engines.llama_cpp.engine import LlamaCpp
-from labctl.engines.llama_cpp.perf import has_total, parse_perf
+from labctl.engines.llama_cpp.perf_lines import has_total, parse_perf
 
 pytestmark = pytest.mark.bench
 

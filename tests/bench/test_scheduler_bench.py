@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from labctl.state.dealing import deal
+from labctl.state.group_shares import deal
 from labctl.state.job_order import hand_out
 from labctl.state.waiting import Waiting
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from llama_output import perf_new
 
-from labctl.engines.llama_cpp.perf import Perf, parse_perf
+from labctl.engines.llama_cpp.perf_lines import Perf, parse_perf
 from labctl.errors import OutputNotUnderstood
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "llama_cpp"

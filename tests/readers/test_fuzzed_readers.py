@@ -34,7 +34,7 @@ from labctl.config.yaml.loader import NotYaml, read_yaml
 from labctl.engines.base import RawOutput
 from labctl.engines.llama_cpp.bench import LlamaBench
 from labctl.engines.llama_cpp.bench_reading import read_bench
-from labctl.engines.llama_cpp.perf import parse_perf
+from labctl.engines.llama_cpp.perf_lines import parse_perf
 from labctl.engines.timeline import parse_timeline
 from labctl.errors import Blame, LabctlError
 from labctl.evaluation.datasets.rows import read_rows

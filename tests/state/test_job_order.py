@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from labctl.state.dealing import DEALT_ABOVE, deal
+from labctl.state.group_shares import DEALT_ABOVE, deal
 from labctl.state.job_order import hand_out, in_order, longest_first
 from labctl.state.waiting import Waiting
 

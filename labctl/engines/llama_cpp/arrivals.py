@@ -25,7 +25,7 @@ from pydantic import ConfigDict
 
 from labctl.config.printed import FailFastModel
 from labctl.engines.base import RawOutput, lines_of
-from labctl.engines.llama_cpp.perf import Perf
+from labctl.engines.llama_cpp.perf_lines import Perf
 from labctl.engines.timeline import MOST_PIECES, STDERR, STDOUT, Timeline
 from labctl.errors import OutputNotUnderstood
 from labctl.records.timing import ClockCheck

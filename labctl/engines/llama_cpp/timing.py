@@ -12,7 +12,7 @@ from labctl.engines.llama_cpp.arrivals import (
     find_tokens,
 )
 from labctl.engines.llama_cpp.parameters import LlamaCppParameters
-from labctl.engines.llama_cpp.perf import Perf, has_performance, has_total, parse_perf
+from labctl.engines.llama_cpp.perf_lines import Perf, has_performance, has_total, parse_perf
 from labctl.engines.timeline import TokenTimes, arrivals_check, parse_timeline
 from labctl.errors import OutputNotUnderstood
 from labctl.records.timing import SpanCheck, StopReason, TimingRecord

@@ -379,7 +379,7 @@ class Night:
 
         The first side is drawn. No pair begins in the last ``keep`` seconds before the deadline.
         """
-        order = sides if self._coin(state, stage, number) else sides[::-1]
+        order = self._drawn_order(state, stage, number, sides)
         places = [(stage, number, side) for side in order]
         begun = False
         while missing := [place for place in places if place not in state.done]:
@@ -392,10 +392,13 @@ class Night:
                 return False
         return True
 
-    def _coin(self, state: RowState, stage: Stage, number: int) -> bool:
+    def _drawn_order(
+        self, state: RowState, stage: Stage, number: int, sides: tuple[str, str]
+    ) -> tuple[str, str]:
         """Draw the order of a pair; a resumed night draws the same order."""
         words = (self.record.id, state.row.name, state.board, stage, str(number))
-        return bool(hashlib.sha256("\0".join(words).encode()).digest()[0] & 1)
+        is_kept = hashlib.sha256("\0".join(words).encode()).digest()[0] & 1
+        return sides if is_kept else sides[::-1]
 
     def _may_begin(
         self, state: RowState, stage: Stage, places: Sequence[Place], keep: float
