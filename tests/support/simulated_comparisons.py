@@ -9,8 +9,9 @@ from functools import cache
 from compared import side_of
 
 from labctl.compare.estimates import estimate, other_sessions
-from labctl.compare.figures import Figure
 from labctl.compare.sides import Side
+from labctl.figures.figure import Figure
+from labctl.index.rows import TrialRow
 from labctl.stats.log_ratio import LogRatio, between_sessions, paired, unpaired
 
 #: A way to compare; the truth is that there is no difference.
@@ -88,7 +89,9 @@ def variants_of_two_runs(history: int) -> Way:
         for name in map(str, range(history + 2)):
             both = run(chance, noise, 2 * repeats)
             times[name, "a"], times[name, "b"] = both[::2], both[1::2]
-        figure = Figure("made-up", "made up", lambda r: times[r.run, r.variant][r.repeat - 1])
+        figure = Figure(
+            "made_up", "number", "made up", lambda r: times[r.run, r.variant][r.repeat - 1]
+        )
         sides = _sides(history + 2, repeats)
         pair = (sides[0, "a"], sides[1, "b"])
         past = {v: [sides[n, v].repeats for n in range(2, history + 2)] for v in "ab"}
