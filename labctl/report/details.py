@@ -1,7 +1,8 @@
 """Details of a run that do not fit into its table, and the reasons below the table.
 
-Details: phases, benchmark tests, energy and more. Reasons: explanations of the numbers, and their
-reliability."""
+Details: phases, benchmark tests, energy and more. Reasons: causes of the numbers, and their
+reliability.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -93,7 +94,7 @@ def _against_prediction(trial: TrialRecord) -> str:
 
 
 def _between_predictions(trial: TrialRecord) -> str:
-    """Return both predicted times if the model only just fits in memory or not; for people."""
+    """Return both predicted times of a model whose size is close to the memory's; for people."""
     expected, measured = trial.predicted, trial.timing.mean_ns if trial.timing else None
     if expected is None or expected.storage_token_ns is None or measured is None:
         return ""

@@ -2,7 +2,8 @@
 
 An estimate is the geometric mean over the good trials, with one value per trial. It is the centre
 of its interval; `labctl compare` compares it. The interval comes only from the spread between
-trials: the tokens of one trial share process, memory and heat, and are not independent."""
+trials: the tokens of one trial share process, memory and heat, and are not independent.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field

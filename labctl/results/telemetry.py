@@ -92,7 +92,7 @@ def reclaim_share(samples: Sequence[TelemetrySample]) -> float | None:
 
 #: CPUs that fell below this share of their highest frequency did not run at full speed.
 _SLOWED = 0.97
-#: Share of one CPU (on a host: of all CPUs) from which other programs disturb a measurement.
+#: Share of one CPU (on a host: of all CPUs) that other programs may use in a quiet measurement.
 LOUD = 0.2
 #: Share of one CPU from which the kernel's page reclaim is worth a note.
 RECLAIMING = 0.05

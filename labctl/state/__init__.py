@@ -1,4 +1,4 @@
 """State of a lab, stored and backed up: people's decisions, and who uses which board.
 
-The state cannot be computed from other files.
+It cannot be computed from other files.
 """

@@ -74,7 +74,7 @@ class AcceptedSlowdowns:
         good: str,
         reason: str | None = None,
     ) -> Accepted:
-        """Accept a slowdown in place of an earlier one. Raises ConfigError, HostError."""
+        """Accept a slowdown; replace an earlier one. Raises ConfigError, HostError."""
         now, by = datetime.now(UTC), this_user()
         why = short_line(reason)
         made = Accepted(plan, row_name, variant, ratio, night, source, good, why, by, now)

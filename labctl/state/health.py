@@ -45,10 +45,10 @@ class Health(StrEnum):
     RETIRED = "retired"
 
 
-#: Key of the evidence of a board that an untrusted recipe used: only an inspection or a person
-#: gives it another health.
+#: Key in the evidence for a board that an untrusted recipe used; only an inspection or a person can
+#: then change the board's health.
 UNTRUSTED = "untrusted"
-#: Value of this key until the inspection has ended. Stored in labs, and compared: it must not
+#: Value of :data:`UNTRUSTED` until the inspection has ended. It is stored in labs, and must not
 #: change.
 NOT_LOOKED_THROUGH = "an untrusted recipe ran on it, and it was not looked through since"
 #: Health of boards that do the work of users. An unknown board counts as fit.

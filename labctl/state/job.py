@@ -271,7 +271,7 @@ def claimed_by(job: Job) -> BoardBusy:
 
 
 def worker_name(host: str | None = None) -> str:
-    """Make a name for this process as a worker; ``host``: as the lab names this host."""
+    """Make a name for this process as a worker; ``host``: name of this host in the lab."""
     return f"{host or socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
 
 
@@ -346,7 +346,7 @@ def _job(values: Mapping[str, Any], why: str | None, boards: tuple[str, ...], co
 
 
 def update(connection: "Connection", job: str, **values: object) -> None:
-    """Give columns of a job new values. Raises ConfigError."""
+    """Set columns of a job. Raises ConfigError."""
     sql.update(connection, "job", {"id": job}, values)
 
 

@@ -1,13 +1,13 @@
 """The order of the queue.
 
-1. The next job of a unit whose previous job has just ended: the board is kept for it. 2. Jobs moved
-to
-the front, the last moved first. 3. Higher priority first. 4. Within a
-priority, the user with the fewest running jobs; of one user's jobs and groups, the one with the
-fewest running jobs. A job that gets a board counts at once, so that users take turns. With equal
-numbers, the last user of the free board comes after the others. 5. Jobs without a group: the first
-submitted. Jobs of a group: see :func:`longest_first`, and for groups of many boards
-:mod:`labctl.state.dealing`.
+1. The next job of a unit whose previous job has just ended: the board is kept for it.
+2. Jobs moved to the front, the last moved first.
+3. Higher priority first.
+4. Within a priority, the user with the fewest running jobs; of one user's jobs and groups, the one
+   with the fewest running jobs. A job that gets a board counts at once, so that users take turns.
+   With equal numbers, the last user of the free board comes after the others.
+5. Jobs without a group: the first submitted. Jobs of a group: see :func:`longest_first`, and for
+   groups of many boards :mod:`labctl.state.dealing`.
 """
 
 import heapq

@@ -1,7 +1,7 @@
 """Test cases of a run: one for each variant that was planned, and one for each gate.
 
-Only measured and judged cases pass. Other cases are in the result too, with the reason: if a CI
-server shows no failure, numbers exist.
+Only measured and judged cases pass. Other cases are in the result too, with the reason: without a
+failure on a CI server, all numbers exist.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -31,7 +31,7 @@ def open_metrics(suite: Suite) -> str:
 
 @dataclass(frozen=True)
 class _Figures:
-    """Collects the figures of a suite for prometheus-client."""
+    """Collector of a suite's figures for prometheus-client."""
 
     suite: Suite
 

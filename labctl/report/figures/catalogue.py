@@ -55,8 +55,8 @@ _MARKS = {
 def _marked(one: Figure, executions: set[Execution], words: Language) -> Figure:
     """Mark figures not measured on a board: in the picture, and in a column of the rows.
 
-    If only some runs are not of a board, the names of their series have the mark. A figure of a
-    single trial has only that trial's mark.
+    If only some runs were not measured on a board, the names of their series have the mark. A
+    figure of a single trial has only that trial's mark.
     """
     kinds = {one.execution} if one.execution else executions
     if kinds == {Execution.BOARD}:

@@ -105,7 +105,7 @@ def _rate(
 ) -> list[tuple[int, float]]:
     """Return the growth per second between two samples, at the time of the first.
 
-    The last value is repeated at its end. Never below 0, although a new process restarts its
+    The last value is repeated at its end. Never below 0, even if a new process restarts the
     counter.
     """
     counted = _values(samples, counter)
