@@ -1,4 +1,4 @@
-"""Check this host: what is present, what is missing for which job, and how to get it."""
+"""Check this host: present programs, missing programs with their purpose, and how to get them."""
 
 from labctl.doctor.checks import Finding, Importance, examine
 

@@ -1,4 +1,4 @@
-"""The checks behind ``labctl doctor``. Each looks; none changes anything."""
+"""The checks of ``labctl doctor``; they change nothing."""
 
 import importlib.metadata
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from labctl.folders import cache_dir, state_dir
 
-#: A build tree of llama.cpp, its source and a small model take about this much.
+#: Approximate size of a build tree of llama.cpp, its source and a small model.
 CACHE_NEED_BYTES = 4 << 30
 
 
@@ -25,7 +25,7 @@ class Importance(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked for on this host."""
+    """Result of one check of this host."""
 
     name: str
     found: bool
@@ -36,7 +36,7 @@ class Finding:
 
 
 def examine() -> list[Finding]:
-    """Look at this host. No check needs the network or a board."""
+    """Check this host, without the network or a board."""
     return [finding for check in _CHECKS for finding in check()]
 
 

@@ -1,1 +1,1 @@
-"""Figures, each declared once: what is measured, and where it is shown, judged and kept."""
+"""Figures, each declared once: the measurement, and where it is shown, judged and stored."""

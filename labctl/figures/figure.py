@@ -1,4 +1,4 @@
-"""The declaration of a figure: its names and unit, its way from a record, and where it is used."""
+"""The declaration of a figure: names, unit, how to read it from a record, and where it is used."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,16 +9,16 @@ from labctl.stats.describe import geometric_mean, median
 from labctl.units import shown
 
 RecordT = TypeVar("RecordT")
-#: ``mC``: thousandths of a degree Celsius. ``share``: of 1. ``number``: without a unit.
+#: ``mC``: thousandths of a degree Celsius. ``share``: fraction of 1. ``number``: without a unit.
 Unit = Literal["ns", "bytes", "1/s", "J", "W", "mC", "count", "share", "number"]
 #: Units whose values are integers.
 _WHOLE = ("ns", "bytes", "mC", "count")
-#: Unit -> what the name of a gate ends with instead of the figure's end; its size in the unit.
+#: Unit -> end of a figure's name, its replacement in the name of a gate, size of the gate's unit.
 _OF_GATES = {"ns": ("_ns", "_ms", 1e6)}
 
 
 class Place(StrEnum):
-    """Tables of a report that have a column for a figure."""
+    """Tables of a report with columns for figures."""
 
     RESULTS = "Experiment"
     PHASES = "Phases"
@@ -29,29 +29,30 @@ class Place(StrEnum):
 
 @dataclass(frozen=True)
 class Figure(Generic[RecordT]):
-    """A figure of a record: of a trial, a load, an accuracy.
+    """A figure of a record (trial, load or accuracy).
 
     Args:
         name: key in JSON and CSV.
         unit: unit of ``value``; it decides how the figure is rounded and shown.
         title: heading on a page; English, and the key of its translations.
-        value: from a record to the value; None where it was not measured.
-        over: from the values of all good records to that of their variant; None: it has none.
+        value: function from a record to the value; None if not measured.
+        over: function from the values of all good records to the variant's value; None: variants
+            have no value.
         place: the table that has a column for it, if any.
-        short: heading in a terminal, instead of the title in small letters.
-        part: what follows the title, the same in each language: ``p50``.
+        short: heading in a terminal, instead of the title in lower case.
+        part: text after the title, the same in each language: ``p50``.
         tip: explanation of the heading; English, and the key of its translations.
         column: column of a single record in the index and in exports, instead of ``name``.
-        may_gate: True if a recipe may bound it.
-        gate: name in gates and of ``--figure``, instead of ``name`` in the unit of gates (ms for
+        may_gate: True if a recipe may set bounds for it.
+        gate: name in gates and for ``--figure``, instead of ``name`` with the unit of gates (ms for
             times).
-        better: the better side, if there is one.
-        is_compared: True if runs are compared by it: then it is above 0, and one side is better.
-        has_loading: True if it depends on what was in memory before the start.
-        needs_token_times: True if it needs tokens that were seen one by one.
-        listed: whether lists of runs show the least and the greatest of the variants, and if only
-            wide ones do.
-        is_brief: False if it is left out of 80 columns, and comes last on a phone.
+        better: the better side, if any.
+        is_compared: True if runs are compared by it; it is then above 0 and has a better side.
+        has_loading: True if it depends on the contents of memory before the start.
+        needs_token_times: True if it needs the times of single tokens.
+        listed: whether lists of runs, or only wide lists, show the smallest and the largest value
+            of the variants.
+        is_brief: False if it is left out at 80 columns, and comes last on a phone.
     """
 
     name: str
@@ -87,12 +88,12 @@ class Figure(Generic[RecordT]):
 
     @property
     def more_is_faster(self) -> bool:
-        """True if the greater value is the better one."""
+        """True if a higher value is better."""
         return self.better == "higher"
 
     @property
     def ends(self) -> tuple[str, str]:
-        """Columns of a run for the least and the greatest of its variants."""
+        """Columns of a run for the smallest and the largest value of its variants."""
         stem, _, unit = self.name.rpartition("_")
         if unit not in ("ns", "bytes"):
             return f"{self.name}_low", f"{self.name}_high"
@@ -103,7 +104,7 @@ class Figure(Generic[RecordT]):
         return self._rounded(self.value(record))
 
     def over_all(self, records: Iterable[RecordT]) -> float | None:
-        """Return the value of a variant from its good records; None if none of them has one."""
+        """Return the value of a variant from its good records; None if no record has a value."""
         known = [value for one in records if (value := self.value(one)) is not None]
         return self._rounded(self.over(known)) if known and self.over else None
 
@@ -112,7 +113,7 @@ class Figure(Generic[RecordT]):
         return None if value is None else value / _OF_GATES.get(self.unit, ("", "", 1))[2]
 
     def ends_of(self, values: Iterable[float | None]) -> dict[str, float | None]:
-        """Return the columns of a run from the values of its variants."""
+        """Return a run's columns from the values of its variants."""
         known = [value for value in values if value is not None]
         return dict(
             zip(self.ends, (min(known, default=None), max(known, default=None)), strict=True)
@@ -123,7 +124,7 @@ class Figure(Generic[RecordT]):
         return "-" if value is None else shown(value, self.unit)
 
     def spread(self, found: Mapping[str, float | None]) -> str:
-        """Return the least and the greatest of a run's columns, ``18.2-49.7 s``; empty: unknown."""
+        """Return a run's smallest and largest value as text, ``18.2-49.7 s``; empty if unknown."""
         low, high = (found.get(name) for name in self.ends)
         if low is None or high is None:
             return ""
@@ -138,12 +139,12 @@ class Figure(Generic[RecordT]):
 
 
 def small(title: str) -> str:
-    """Return a title as headings in a terminal have it: ``end to end``, ``TTFT``."""
+    """Return a title in the form of terminal headings: ``end to end``, ``TTFT``."""
     return title if title[1:2].isupper() else title[:1].lower() + title[1:]
 
 
 def estimate(values: Sequence[float]) -> float | None:
-    """Return the geometric mean; None if a value is not above 0."""
+    """Return the geometric mean; None if a value is <= 0."""
     return geometric_mean(values) if min(values) > 0 else None
 
 

@@ -1,7 +1,7 @@
-"""Figures of a trial, and of the variant whose trials are the good ones among them.
+"""Figures of a trial, and of a variant's good trials together.
 
-A figure that records hold already is a line here. One that is newly measured is a field of its
-record and a line here.
+A figure that records already contain needs only a line here. A newly measured figure also needs a
+field of its record.
 """
 
 from collections.abc import Callable
@@ -30,19 +30,19 @@ def _evidence(get: Callable[[TelemetrySummary], float | None]) -> _Value:
 
 
 def _energy(get: Callable[[EnergyRecord], float | None]) -> _Value:
-    # A board that charges meanwhile, or a meter that counts in steps, says 0 J or less.
+    # A board that charges meanwhile, or a meter that counts in steps, may report 0 J or less.
     return lambda trial: None if not has_energy(trial) or not trial.energy else get(trial.energy)
 
 
 def has_energy(trial: TrialRecord) -> bool:
-    """Return True if a meter told the energy of a trial, and it is above 0."""
+    """Return True if a meter reported an energy above 0 for the trial."""
     return trial.energy is not None and (trial.energy.joules or 0) > 0
 
 
 def _tenth(timing: TimingRecord) -> float | None:
-    """Return the 10th percentile of single tokens: a gap that holds several is none of theirs.
+    """Return the 10th percentile of the gaps of single tokens; gaps of several tokens do not count.
 
-    Nor is any gap of a record without ``p50_ns``: there too many tokens came together.
+    None without ``p50_ns``: too many tokens came together.
     """
     merged = set(timing.merged_chunks)
     single = [gap for index, gap in enumerate(timing.token_ns) if index not in merged]
@@ -56,9 +56,9 @@ def _prefill(timing: TimingRecord) -> float | None:
 
 
 def token_time(trial: TrialRecord) -> int | None:
-    """Return a trial's mean time of a token in ns, the reciprocal of its tokens per second.
+    """Return a trial's mean time per token in ns, the reciprocal of its tokens per second.
 
-    The median of its single tokens is another figure, and does not stand in for it.
+    The median of its single tokens is another figure, and never replaces this one.
     """
     return None if trial.timing is None else trial.timing.mean_ns
 
@@ -126,7 +126,7 @@ FIGURES: tuple[TrialFigure, ...] = (
     ),
     TTFT,
     TOKEN,
-    # Inside a trial: its single tokens, whose spread no interval over trials contains.
+    # Single tokens inside a trial; intervals over trials do not include their spread.
     Figure(
         "token_p10_ns", "ns", "p10", _timing(_tenth), estimate, Place.INSIDE, "p10 token",
         column="p10_ns", may_gate=True, gate="tpot_p10_ms", needs_token_times=True,

@@ -1,1 +1,1 @@
-"""The index of runs: a cache of what the run directories say, made again at any time."""
+"""The index of runs: a cache of the run directories, which can be rebuilt at any time."""

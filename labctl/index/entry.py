@@ -1,4 +1,4 @@
-"""Rows of a run, an evaluation or a load test, made from its records."""
+"""Index rows of a run, an evaluation or a load test, made from its records."""
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -29,9 +29,9 @@ def entry_of(
     warm_ups: int = 0,
     origin: Origin | None = None,
 ) -> Entry:
-    """Return the rows of a run. ``run_id`` is the name of its directory, which finds it again.
+    """Return the rows of a run. ``run_id``: name of its directory, by which it is found.
 
-    Its planned ``warm_ups`` count as no trials. ``origin``: where an imported run comes from.
+    The planned ``warm_ups`` do not count as trials. ``origin``: origin of an imported run.
     """
     measured = [trial for trial in trials if trial.repeat > 0]
     states = [trial.state for trial in measured]
@@ -82,7 +82,7 @@ def entry_of(
 
 
 def damaged_entry(run_id: str, damage: str, annotations: Annotations, stamp: str) -> Entry:
-    """Return the row of a run whose files cannot be read: all that its id says, and why."""
+    """Return the row of a run whose files cannot be read: the facts in its id, and the reason."""
     time, _, rest = run_id.partition("-")
     started = datetime.strptime(time, _TIME).replace(tzinfo=UTC)
     row = RunRow(
@@ -98,7 +98,7 @@ def damaged_entry(run_id: str, damage: str, annotations: Annotations, stamp: str
 
 
 def _verdict(end: RunEnd | None, trials: Sequence[TrialRecord]) -> str | None:
-    """Judge a run as the exit status of ``labctl run`` does."""
+    """Return the verdict on a run, as in the exit status of ``labctl run``."""
     if end is None or end.state == "interrupted":
         return None
     if all(trial.execution is Execution.UNKNOWN for trial in trials) and trials:
@@ -114,7 +114,7 @@ def _verdict(end: RunEnd | None, trials: Sequence[TrialRecord]) -> str | None:
 
 
 def _estimates(trials: Iterable[TrialRecord]) -> dict[str, float | None]:
-    """Return the least and the greatest of the variants' estimates, as in a report."""
+    """Return the smallest and the largest estimate of the variants, as in a report."""
     variants: dict[str, list[TrialRecord]] = {}
     for trial in good_trials(trials):
         variants.setdefault(trial.variant, []).append(trial)
@@ -125,14 +125,14 @@ def _estimates(trials: Iterable[TrialRecord]) -> dict[str, float | None]:
 
 
 def _stated_commit(trials: Iterable[TrialRecord]) -> str | None:
-    """Return the commit that programs without an artifact say they are of, where it is one."""
+    """Return the commit stated by programs without an artifact, if all state the same one."""
     stated = {trial.timing.program_version for trial in trials if trial.timing}
     only = stated.pop() if len(stated) == 1 else None
     return only.partition(" ")[0] if only else None
 
 
 def _build(artifacts: Iterable[ArtifactIdentity]) -> ArtifactIdentity | None:
-    """Return the program under test; the agent is none."""
+    """Return the program under test, which is not the agent."""
     return next((one for one in artifacts if one.product != "agent"), None)
 
 
@@ -233,7 +233,7 @@ def load_test_entry(
     annotations: Annotations,
     stamp: str,
 ) -> Entry:
-    """Return the rows of a load test. ``run_id`` is the name of its directory."""
+    """Return the rows of a load test. ``run_id``: name of its directory."""
     gates = [gate.passed for gate in end.gates] if end else []
     row = RunRow(
         id=run_id,

@@ -1,4 +1,4 @@
-"""Conditions that choose runs, as SQL that SQLite and PostgreSQL both know."""
+"""Conditions that select runs, as SQL for both SQLite and PostgreSQL."""
 
 import re
 from collections.abc import Iterator
@@ -13,15 +13,15 @@ STATES = ("finished", "failed", "interrupted", "unfinished", "damaged")
 KINDS = ("timing", "evaluation", "load-test")
 VERDICTS = ("passed", "failed", "infra", "config")
 _DAYS = re.compile(r"(\d{1,5})d")
-#: Digits of any number, which a float would round.
+#: A number of any length, which a float would round.
 _WHOLE = re.compile(r"[+-]?[0-9]{1,4000}")
-#: A condition, with a value for each of its names.
+#: A condition, with the values of its names.
 Condition = tuple[str, dict[str, str]]
 
 
 @dataclass(frozen=True)
 class Filter:
-    """Conditions that a run must all meet; None and () are none."""
+    """Conditions that a run must all meet; None and () set no condition."""
 
     ids: tuple[str, ...] = ()
     recipe: str | None = None
@@ -33,14 +33,14 @@ class Filter:
     build: str | None = None
     since: datetime | None = None
     until: datetime | None = None
-    #: Any of these.
+    #: Any of these states.
     states: tuple[str, ...] = ()
     verdict: str | None = None
     #: ``timing`` or ``evaluation``.
     kind: str | None = None
-    #: All of these.
+    #: All of these tags.
     tags: tuple[str, ...] = ()
-    #: All of these names of engine parameters, each with any of its values: of one variant.
+    #: Engine parameters (name, value): one variant has every name, each with any of its values.
     parameters: tuple[tuple[str, str], ...] = ()
     #: SHA-256 of the file that the run was imported from.
     imported_sha256: str | None = None
@@ -52,7 +52,7 @@ class Filter:
 
 
 def no_state(word: str) -> str | None:
-    """Say how to find what lists show as a state and no run has; None for any other word."""
+    """Return a hint for a word that lists show as a state, but no run has; None for other words."""
     if word == "running":
         return "'running' is an unfinished run that a controller drives: --state unfinished"
     if word in VERDICTS and word not in STATES:
@@ -63,7 +63,7 @@ def no_state(word: str) -> str | None:
 def parse_moment(text: str) -> datetime:
     """Return the moment of a date, a time of a day, or an age such as ``7d`` or ``12h``.
 
-    Without an offset it is in UTC, as the ids of runs are. Raises ValueError.
+    Without an offset, the moment is in UTC, like the ids of runs. Raises ValueError.
     """
     try:
         found = datetime.fromisoformat(text)
@@ -103,7 +103,7 @@ def run_condition(wanted: Filter) -> Condition:
 
 
 def trial_condition(wanted: Filter) -> Condition:
-    """Return the condition on ``trial JOIN run``: of a run that meets it, the trials that do."""
+    """Return the condition on ``trial JOIN run``: selects matching trials of matching runs."""
     condition, values = run_condition(wanted)
     if wanted.board is not None:
         condition += " AND trial.board = :board"
@@ -133,19 +133,20 @@ def _parts(wanted: Filter) -> Iterator[Condition]:
         yield _among("tag", f"tag = :{key}"), {key: tag}
     if wanted.parameters:
         same, values = _variant_condition(wanted, "p.run", "p.variant")
-        # One of them alone is found by the index; the others are looked up for what it finds.
+        # The database's index finds rows by the first parameter; the other parameters are checked
+        # there.
         texts = ", ".join(f":{key}" for key in values if key.startswith("parameter0_"))
         found = f"p.name = :parameter0 AND p.value IN ({texts})"
         yield f"run.id IN ({select('p.run', 'parameter AS p', found, same)})", values
 
 
 def _among(table: str, condition: str) -> str:
-    """Return the condition that a run has a row in another table that meets a condition."""
+    """Return the condition that a run has a matching row in another table."""
     return f"run.id IN ({select('run', table, condition)})"
 
 
 def _own_parts(wanted: Filter) -> Iterator[Condition]:
-    """Yield the conditions on columns of the run alone."""
+    """Yield the conditions on columns of the table ``run``."""
     if wanted.ids:
         yield _any_of("run.id", "id", wanted.ids)
     for column in ("recipe", "verdict", "kind", "imported_sha256"):
@@ -161,9 +162,9 @@ def _own_parts(wanted: Filter) -> Iterator[Condition]:
 
 
 def _variant_condition(wanted: Filter, run: str, variant: str) -> Condition:
-    """Return the condition on a variant of a run: it has each parameter, with one of its values.
+    """Return the condition on a variant: it has each parameter, with one of the given values.
 
-    Each is one look-up in the table's key.
+    Each parameter is one look-up in the table's key.
     """
     asked: dict[str, set[str]] = {}
     for name, value in wanted.parameters:
@@ -180,7 +181,7 @@ def _variant_condition(wanted: Filter, run: str, variant: str) -> Condition:
 
 
 def _as_number(text: str) -> str:
-    """Return a value as the index holds that number or truth value: ``4`` of ``4.0``."""
+    """Return a number or truth value in the form of the index: ``4`` for ``4.0``."""
     if text.lower() in ("true", "false", "null"):
         return text.lower()
     try:

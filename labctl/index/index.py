@@ -1,7 +1,7 @@
-"""The index in an SQL database: rows of runs and trials, written and asked for.
+"""The index in an SQL database: writes and queries rows of runs and trials.
 
-Tables and writes are SQLAlchemy's. A question is one text of SQL with named values, which SQLite
-and PostgreSQL both know.
+Tables and writes use SQLAlchemy. A query is a text of SQL with named values, for both SQLite and
+PostgreSQL.
 """
 
 import json
@@ -44,37 +44,37 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 _JSON = tuple(name for name, (kind, _) in columns(TrialRow).items() if kind is dict)
-#: Columns that are the index's own business.
+#: Internal columns of the index.
 _INNER = ("stamp", "folder", "recorded")
-#: Columns that only a run of a night has.
+#: Columns of runs of a night only.
 _OF_NIGHT = ("night", "night_side")
 CheckedT = TypeVar("CheckedT", RunRow, TrialRow, ProbeRow)
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
-#: Time (s) by which clocks of hosts differ though each is set.
+#: Largest difference (s) between correctly set clocks of hosts.
 _CLOCKS_SECONDS = 60.0
-#: Place of each run in time. An id begins with the time of its host's clock; but no run began after
-#: one that its folder recorded later, even if the clock said so.
+#: Place of each run in time. An id begins with the time by its host's clock; but a run never comes
+#: after a run that its folder recorded later, even if the clock was wrong.
 _PLACES = select(
     "id AS placed, CASE WHEN recorded IS NULL THEN id ELSE MIN(id) OVER"
     " (PARTITION BY folder, recorded IS NULL ORDER BY recorded DESC) END AS place",
     "run",
 )
-#: Runs that are asked for one by one.
+#: Maximum number of runs that are queried by their ids.
 _FEW = 100
 
 
 @dataclass(frozen=True)
 class IndexedRun:
-    """A run as lists show it."""
+    """A run with the facts that lists show."""
 
     run: RunRow
     models: tuple[ModelRow, ...]
     tags: tuple[str, ...]
-    #: True if it began after the present time by the database's clock: a host's clock was wrong.
+    #: True if it began in the future by the database's clock: a host's clock was wrong.
     is_ahead: bool = False
 
     def document(self, state: str | None = None) -> dict[str, object]:
-        """Return it for JSON; ``state`` in place of the index's, which knows of no controller."""
+        """Return the run for JSON; ``state`` replaces the index's state."""
         run = self.run if state is None else replace(self.run, state=state)
         return {
             **{
@@ -99,21 +99,21 @@ class IndexedTrial:
 
 @dataclass(frozen=True)
 class Stamps:
-    """Knowledge of the index about run directories, or about files of probes."""
+    """The index's knowledge about run directories or probe files."""
 
-    #: Of this folder: id -> stamp.
+    #: id -> stamp, in this folder.
     own: Mapping[str, str]
-    #: Ids of runs that other folders hold, on other hosts.
+    #: Ids of runs in folders of other hosts.
     others: frozenset[str]
 
 
 class Index:
-    """The index in a database, safe for several processes and for their sudden end.
+    """The index in a database; safe with several processes, and if one is killed.
 
     Args:
-        database: a file of this folder's own, or what several folders share.
-        folder: which folder of runs is this host's: in a shared database it never changes the rows
-            of another, except those of a run that it adds.
+        database: a file of this folder alone, or a database that several folders share.
+        folder: this host's folder of runs. In a shared database, rows of other folders stay
+            unchanged, except rows of a run that this folder adds.
     """
 
     def __init__(self, database: Database, folder: str = ""):
@@ -121,7 +121,7 @@ class Index:
         self._folder = folder
 
     def add(self, entries: Iterable[Entry]) -> None:
-        """Insert or replace runs with all that is known of them, in one transaction."""
+        """Insert or replace runs with all their rows, in one transaction."""
         known = list(entries)
 
         def add(connection: "Connection") -> None:
@@ -146,16 +146,16 @@ class Index:
         self._change(lambda connection: _delete(connection, ids))
 
     def make_again(self) -> None:
-        """Empty a damaged index, also of the runs of other folders: those add them again."""
+        """Empty a damaged index. Other folders add their runs again."""
         try:
             self._database.change(_make_tables)
         except DamagedDatabase:
             self._database.discard()
 
     def version(self) -> str | None:
-        """Return the version of the tables; None where there are none yet; "" if it is not known.
+        """Return the version of the tables; None without tables; "" if it is unknown.
 
-        Raises ConfigError where hosts with a newer labctl share them: they need what is in them.
+        Raises ConfigError if hosts with a newer labctl share the tables and need their contents.
         """
         names = self._database.tables()
         if "index_version" not in names:
@@ -171,11 +171,11 @@ class Index:
         return str(found)
 
     def stamps(self) -> Stamps:
-        """Return what is known of run directories."""
+        """Return the index's knowledge about run directories."""
         return self._stamps("SELECT id, stamp, folder FROM run")
 
     def probe_files(self) -> Stamps:
-        """Return what is known of files of probes; a file and its stamp are the same."""
+        """Return the index's knowledge about probe files; a file's name is its stamp."""
         return self._stamps("SELECT file, file, folder FROM probe")
 
     def add_probes(self, rows: Sequence[ProbeRow]) -> None:
@@ -207,12 +207,12 @@ class Index:
         return found
 
     def verdicts(self) -> dict[str, int]:
-        """Return the number of runs by verdict; of those without one, by state."""
+        """Return the number of runs by verdict; for runs without a verdict, by state."""
         question = "SELECT COALESCE(verdict, state), COUNT(*) FROM run GROUP BY 1 ORDER BY 1"
         return dict(self._ask(question, {}))
 
     def recipes(self) -> list[tuple[str, str | None, int]]:
-        """Return each recipe with each board of its timing runs, and their number."""
+        """Return each pair of recipe and board of timing runs, with the number of runs."""
         question = (
             "SELECT recipe, board, COUNT(*) FROM run WHERE kind = 'timing' AND state <> 'damaged'"
             " GROUP BY 1, 2 ORDER BY 1, 2"
@@ -222,9 +222,9 @@ class Index:
     def runs(
         self, wanted: Filter | None = None, *, limit: int | None = None, skip: int = 0
     ) -> list[IndexedRun]:
-        """Return the runs that meet a filter, newest first; ``limit`` of them after ``skip``.
+        """Return the runs that meet a filter, newest first: skip ``skip``, return ``limit``.
 
-        By time, and those of one folder in the order in which it recorded them.
+        Ordered by time; runs of one folder in the order in which the folder recorded them.
         """
         condition, values = run_condition(wanted or Filter())
         question = select(
@@ -252,7 +252,7 @@ class Index:
         ]
 
     def trials(self, wanted: Filter | None = None) -> list[IndexedTrial]:
-        """Return the trials that meet a filter, by run from the oldest on, then by number."""
+        """Return the trials that meet a filter, oldest run first, then by number."""
         condition, values = trial_condition(wanted or Filter())
         question = select(
             (f"trial.{name}" for name in columns(TrialRow)),
@@ -281,11 +281,11 @@ class Index:
         return found
 
     def _of_runs(self, table: str, kind: type[Any], ids: Sequence[str]) -> list[Any]:
-        """Return the rows of a few runs, or of all between the first and the last of many."""
+        """Return the rows of a few runs; for many runs, all rows between the first and the last."""
         if not ids:
             return []
         condition, values = "run BETWEEN :low AND :high", {"low": min(ids), "high": max(ids)}
-        if len(ids) <= _FEW:  # they may lie far apart
+        if len(ids) <= _FEW:  # few runs may be far apart
             values = {f"run{number}": one for number, one in enumerate(ids)}
             condition = f"run IN ({', '.join(f':{key}' for key in values)})"
         found = self._ask(select(columns(kind), table, condition, order="1, 2"), values)
@@ -327,7 +327,7 @@ def _version(connection: "Connection") -> str | None:
 
 
 def _make_tables(connection: "Connection") -> None:
-    """Make empty tables; those of any other version go."""
+    """Create empty tables; drop tables of any version."""
     from sqlalchemy import MetaData, Table, inspect
 
     from labctl.index.tables import MADE, METADATA
@@ -371,7 +371,7 @@ def _values(row: Row) -> dict[str, object]:
     values = in_columns(row)
     if isinstance(row, TrialRow):
         values |= {name: json.dumps(values[name]) for name in _JSON}
-    # PostgreSQL's texts have no NUL; the name in a file of a model may.
+    # PostgreSQL's texts cannot have NUL; a name in a model file can.
     return {
         name: value.replace("\0", "\ufffd") if isinstance(value, str) else value
         for name, value in values.items()
@@ -393,15 +393,15 @@ def _no_constant(name: str) -> float:
     raise ValueError(name)
 
 
-#: Columns of which more is known than their type. A text that is none of these is damage.
+#: Columns with known values, beyond their type. Any other text is damage.
 _WORDS = {"kind": KINDS, "verdict": (*VERDICTS, None)}
 _MOMENTS = ("started", "taken", "finished")
 
 
 def _checked(row: CheckedT) -> CheckedT:
-    """Return a row. Raises DamagedDatabase: the index is then made again from the run directories.
+    """Return a row if it is valid. Raises DamagedDatabase: the index is then rebuilt from the runs.
 
-    The columns of its tables have types, so only values are checked.
+    Columns have types in the database, so only values are checked.
     """
     for name, value in in_columns(row).items():
         is_wrong = (

@@ -1,7 +1,7 @@
-"""Rows of the index. Their fields and the declared figures are its columns.
+"""Rows of the index. Its columns are the fields of the rows and the declared figures.
 
-Durations are ns, sizes bytes, moments ISO 8601 in UTC, so that text sorts like time. ``None``: not
-measured or not reported.
+Durations in ns, sizes in bytes, moments in ISO 8601 in UTC, so that text sorts like time. ``None``:
+not measured or not reported.
 """
 
 import hashlib
@@ -19,37 +19,37 @@ from labctl.figures.figure import Figure
 from labctl.figures.trials import FIGURES
 from labctl.records.run import RunEnd
 
-#: Figures of a run: the least and the greatest of its variants.
+#: Figures of a run, each with the smallest and the largest value of its variants.
 LISTED: tuple[Figure[Any], ...] = (*(one for one in FIGURES if one.listed), ACCURACY)
 #: Largest text in an index: a row of PostgreSQL's index has 2704 bytes.
 _LONGEST = 400
 
 Json: TypeAlias = Mapping[str, object]
-#: Declared figures by their columns; None, or absent: not known.
+#: Declared figures by their columns; unknown figures are None or absent.
 Figures: TypeAlias = Mapping[str, float | None]
 
 
 @dataclass(frozen=True)
 class RunRow:
-    """A run, or the rest of a damaged one: its id and its problem."""
+    """A run; for a damaged run, its id and its problem."""
 
     id: str
-    #: Changes whenever the run directory does.
+    #: Changes whenever the run directory changes.
     stamp: str
     #: finished, failed, interrupted, unfinished or damaged
     state: str
     recipe: str
     started: str
-    #: Number of recording in its folder of runs; None if it was not recorded there.
+    #: Place in the order in which its folder of runs recorded its runs; None if not recorded there.
     recorded: int | None = None
-    #: ``timing``; ``evaluation``: trials are generations, and no time is in any column;
-    #: ``load-test``: there are no trials, and no time is in any column.
+    #: ``timing``; ``evaluation``: trials are generations, columns of times are empty;
+    #: ``load-test``: no trials, columns of times are empty.
     kind: str = "timing"
     finished: str | None = None
     board: str | None = None
     target: str | None = None
     execution: str | None = None
-    #: passed, failed (a trial or a gate), infra or config; None: the run has not ended
+    #: passed, failed (a trial or a gate), infra or config; None if the run has not ended
     verdict: str | None = None
     failure: str | None = None
     gates_passed: int = 0
@@ -59,7 +59,7 @@ class RunRow:
     trials_ok: int = 0
     trials_failed: int = 0
     trials_skipped: int = 0
-    #: The least and the greatest of the variants' estimates, as in a report, for each figure of
+    #: The smallest and the largest estimate of the variants, as in a report, for each figure of
     #: :data:`LISTED`. Accuracies are by the first grader.
     figures: Figures = field(default_factory=dict, hash=False)
     engine: str | None = None
@@ -74,23 +74,23 @@ class RunRow:
     host: str | None = None
     note: str | None = None
     damage: str | None = None
-    #: Space that its directory takes on disk.
+    #: Disk space of its directory.
     size_bytes: int | None = None
     #: Source file of an imported run, and its hash.
     imported_from: str | None = None
     imported_sha256: str | None = None
     #: 1 if its recipe is untrusted, or its board takes untrusted recipes.
     untrusted: int = 0
-    #: Id of the night that it was measured in, and the side: head, good or a commit.
+    #: Id of the night in which it was measured, and the side: head, good or a commit.
     night: str | None = None
     night_side: str | None = None
-    #: Its folder of runs, if folders share a database.
+    #: Folder of runs, if several folders share a database.
     folder: str = ""
 
     @property
     def is_history(self) -> bool:
-        """True if it is a trusted run of the lab's own boards."""
-        # Another lab's board of this name is another board.
+        """True if it is a trusted run on the lab's own boards."""
+        # A board with this name in another lab is a different board.
         return self.imported_from is None and not self.untrusted
 
 
@@ -127,7 +127,7 @@ class TrialRow:
     state: str
     started: str
     finished: str
-    #: None if missing in an imported file, as in all following fields.
+    #: None if missing in an imported file, like all following fields.
     board: str | None
     target: str | None
     execution: str
@@ -135,9 +135,9 @@ class TrialRow:
     blame: str | None
     failure: str | None
     skip_reason: str | None
-    #: Names of failed checks, separated by blanks.
+    #: Names of failed checks, separated by spaces.
     checks_failed: str
-    #: Names of the checks that could not be judged, in the same form.
+    #: Names of checks that could not be judged, in the same form.
     checks_open: str
     model: str
     model_file: str
@@ -146,7 +146,7 @@ class TrialRow:
     model_bytes: int | None
     quantization: str | None
     bits_per_weight: float | None
-    #: Those of :mod:`labctl.figures.trials`.
+    #: Figures of :mod:`labctl.figures.trials`.
     figures: Figures
     bound: str | None
     parameters: Json
@@ -166,7 +166,7 @@ class ParameterRow:
 
 @dataclass(frozen=True)
 class ProbeRow:
-    """A probe of a board; for an unreadable one the facts of its file name, and the reason."""
+    """A probe of a board; for an unreadable probe, the facts in its file name, and the reason."""
 
     #: ``BOARD/FILE`` below the lab's folder boards/.
     file: str
@@ -178,28 +178,28 @@ class ProbeRow:
     os_version: str | None = None
     agent_version: str | None = None
     memory_bytes_per_second: int | None = None
-    #: Of storage, only reads that provably came from it.
+    #: For storage, only reads that provably came from storage.
     mapping_bytes_per_second: int | None = None
     sequential_bytes_per_second: int | None = None
     random_bytes_per_second: int | None = None
-    #: Rates that were lower than in the probes before, separated by semicolons.
+    #: Rates that were lower than in earlier probes, separated by semicolons.
     slower: str = ""
     damage: str | None = None
     folder: str = ""
 
     def document(self) -> dict[str, object]:
-        """Return it for JSON, without the folder that is the index's own business."""
+        """Return the probe for JSON, without the index's internal folder."""
         return {name: value for name, value in asdict(self).items() if name != "folder"}
 
 
-#: Row -> the columns of its figures.
+#: Class of a row -> the columns of its figures.
 _FIGURES: Mapping[type[Any], Mapping[str, type]] = {
     RunRow: {name: int if one.is_whole else float for one in LISTED for name in one.ends},
     TrialRow: {one.column: int if one.is_whole else float for one in FIGURES},
 }
 RowT = TypeVar("RowT")
 Row: TypeAlias = RunRow | ModelRow | TagRow | TrialRow | ParameterRow | ProbeRow
-#: table -> its row, and the columns that name one row
+#: table -> class of its rows, and the columns that identify a row
 TABLES: dict[str, tuple[type[Any], tuple[str, ...]]] = {
     "run": (RunRow, ("id",)),
     "model": (ModelRow, ("run", "key")),
@@ -239,7 +239,7 @@ class Entry:
 
     @property
     def parameters(self) -> list[ParameterRow]:
-        """Rows of its trials' parameters, each value of a variant once."""
+        """Rows of the trials' parameters, each value of a variant once."""
         found = {
             ParameterRow(trial.run, trial.variant, name, held_text(parameter_text(value)))
             for trial in self.trials
@@ -249,9 +249,9 @@ class Entry:
 
 
 def verdict_of(end: RunEnd | None, *, failed: bool = False) -> str | None:
-    """Return the verdict on a run that has no trials; None: it has not ended.
+    """Return the verdict on a run without trials; None if it has not ended.
 
-    ``failed``: a part of it has no good result, as its exit status shows.
+    ``failed``: a part of the run has no good result, as in the run's exit status.
     """
     if end is None or end.state == "interrupted":
         return None
@@ -267,14 +267,14 @@ def moment(when: datetime) -> str:
 
 
 def parameter_text(value: object) -> str:
-    """Return a parameter's value as a person types it: ``4`` (also of 4.0), ``0.8``, ``true``."""
+    """Return a parameter's value as a person types it: ``4`` (also for 4.0), ``0.8``, ``true``."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
 
 
 def held_text(text: str) -> str:
-    """Return a value in the form of the index: a long one as its hash, as PostgreSQL requires."""
+    """Return a value in the form of the index: a hash for long values, as PostgreSQL requires."""
     if len(text) <= _LONGEST:
         return text
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
@@ -283,7 +283,7 @@ def held_text(text: str) -> str:
 def columns(row: type[Any]) -> Mapping[str, tuple[type, bool]]:
     """Return name -> (``str``, ``int``, ``float`` or ``dict``; True if optional) of a row's class.
 
-    ``dict`` is kept as JSON text.
+    ``dict`` is stored as JSON text.
     """
     return _COLUMNS[row]
 
@@ -334,6 +334,6 @@ def _version() -> str:
     return digest.hexdigest()[:16]
 
 
-#: Version of the tables: a digest of their columns, of the declarations of figures, and of the
-#: files that make rows of records. Tables of another one are made again from the run directories.
+#: Version of the tables: a digest of their columns, the declarations of figures, and the files that
+#: make rows from records. Tables of another version are rebuilt from the run directories.
 VERSION = _version()

@@ -1,4 +1,4 @@
-"""SQLAlchemy tables of the index, made from the rows' classes."""
+"""SQLAlchemy tables of the index, made from the classes of rows."""
 
 from typing import Any
 
@@ -17,9 +17,9 @@ from sqlalchemy.types import TypeEngine
 
 from labctl.index.rows import LOOKED_FOR, TABLES, columns
 
-#: SQLite's strict tables know few type names; PostgreSQL's own integers and reals are too narrow.
+#: SQLite's strict tables know few type names; PostgreSQL's INTEGER and REAL are too narrow.
 _TYPES: dict[type, TypeEngine[Any]] = {
-    # Compare by bytes, like SQLite and Python: ids and moments are sorted as text.
+    # Compare bytes, like SQLite and Python: ids and moments are sorted as text.
     str: Text().with_variant(Text(collation="C"), "postgresql"),
     dict: Text(),
     int: BigInteger().with_variant(Integer(), "sqlite"),
@@ -27,7 +27,7 @@ _TYPES: dict[type, TypeEngine[Any]] = {
 }
 
 METADATA = MetaData()
-#: One row with the version of all tables, and that of the labctl that made them.
+#: One row with the version of all tables, and the version of the labctl that created them.
 MADE = Table(
     "index_version",
     METADATA,

@@ -1,4 +1,4 @@
-"""The accuracies of an evaluation as a table of text."""
+"""The accuracies of an evaluation as a text table."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -18,7 +18,7 @@ _HEADINGS = (
     "variant", ">budget", "grader", ">right", ">accuracy", ">95 % interval", ">tokens", ">cut",
     ">no answer", "",
 )  # fmt: skip
-#: Characters of an answer in a table.
+#: Maximum number of characters of an answer in a table.
 _SHOWN = 40
 
 
@@ -32,8 +32,8 @@ def print_accuracies(
 ) -> None:
     """Print the accuracies and their notes.
 
-    Of several budgets it is the table of the experiment: a row for each variant, a column for each
-    budget; ``wide``, and budgets that differ from model to model, have a row for each.
+    With several budgets, print the table of the experiment: a row per variant, a column per budget.
+    With ``wide``, or budgets that differ between models, print a row per variant and budget.
     """
     dataset = record.dataset
     console.print(
@@ -51,7 +51,7 @@ def print_accuracies(
 
 
 def print_disagreements(console: Console, table: AccuracyTable, answers: Mapping[str, str]) -> None:
-    """Print every answer that the graders judge differently; ``answers`` are the right ones."""
+    """Print every answer that graders judge differently; ``answers``: the right answers."""
     rows = [
         (
             plain(one.question),
@@ -67,7 +67,7 @@ def print_disagreements(console: Console, table: AccuracyTable, answers: Mapping
 
 
 def _verdict(one: Disagreement, grader: str) -> str:
-    """Return a grader's verdict and what it took for the answer."""
+    """Return a grader's verdict and the text that it took as the answer."""
     for grade in one.grades:
         if grade.grader == grader:
             found = "no answer" if grade.extracted is None else _shortened(grade.extracted)
@@ -108,7 +108,7 @@ def _print_by_budget(console: Console, record: EvaluationRecord, table: Accuracy
 
 
 def _judges_alike(table: AccuracyTable, one: str, other: str) -> bool:
-    """Return True if two graders judge every text alike."""
+    """Return True if two graders judge every text in the same way."""
     verdicts = (
         {grade.grader: grade.correct for grade in found.grades} for found in table.disagreements
     )
@@ -138,7 +138,7 @@ def _row(record: EvaluationRecord, cell: Accuracy) -> tuple[str, ...]:
 
 
 def _budget(record: EvaluationRecord, cell: Accuracy) -> str:
-    """Return a limit, with its time where it comes from one."""
+    """Return a limit, with its time if the limit comes from a time."""
     text = "unlimited" if cell.budget is None else str(cell.budget)
     limits = record.model_budgets.get(cell.variant.partition("/")[0], ())
     if cell.budget in limits and cell.budget is not None:
@@ -152,7 +152,7 @@ def _percent(share: float) -> str:
 
 
 def _marks(record: EvaluationRecord, variant: str) -> str:
-    """Say where answers were emulated, and whose model is what the recipe declares."""
+    """Return marks: answers were emulated, or the model is only declared by the recipe."""
     model = variant.partition("/")[0]
     served = [one for one in record.endpoints if one.model == model]
     marks = []
@@ -164,7 +164,7 @@ def _marks(record: EvaluationRecord, variant: str) -> str:
 
 
 def _together(record: EvaluationRecord, table: AccuracyTable) -> Iterator[str]:
-    """Tell the differences of models by the first grader, and what several samples give."""
+    """Yield the differences of models by the first grader, and the results of several samples."""
     grader = table.graders[0] if table.graders else ""
     for one in model_differences(table, grader, record.model_budgets):
         names = [each.variant for each in (one.second, one.first)]
@@ -232,7 +232,7 @@ def _lines_of_end(end: EvaluationEnd) -> Iterator[str]:
 
 
 def gate_lines(end: EvaluationEnd) -> Sequence[str]:
-    """Return a line of markup for each gate."""
+    """Yield a line of markup for each gate."""
     words = {True: "[green]met[/]", False: "[red]MISSED[/]", None: "[yellow]open[/]"}
     return [
         f"gate {words[gate.passed]}: {plain(gate.variant)}: {gate.metric} {escape(gate.limit)}:"

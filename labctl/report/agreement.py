@@ -11,12 +11,12 @@ from labctl.stats.intervals import Interval
 from labctl.units import counted
 
 _GAPS = ("grader", ">limit", ">first", ">second", ">second less first (95 %)")
-#: Differences that are listed; JSON has all.
+#: Maximum number of listed differences; JSON has all.
 _LISTED = 10
 
 
 def print_agreements(console: Console, found: Sequence[Agreement]) -> None:
-    """Print, for each pair, the identical answers, where others differ, and the accuracies."""
+    """Print for each pair the identical answers, the first differences, and the accuracies."""
     for number, one in enumerate(found):
         lines = [f"[bold]{plain(line)}[/]" for line in _heading(one)]
         print_lines(console, [*([""] if number else []), *lines, *map(plain, _sentences(one))])
@@ -29,7 +29,7 @@ def print_agreements(console: Console, found: Sequence[Agreement]) -> None:
 
 
 def agreements_json(found: Sequence[Agreement]) -> str:
-    """Return all of it; places count from 1, accuracies are from 0 to 1."""
+    """Return all agreements for JSON; places count from 1, accuracies are from 0 to 1."""
     return json.dumps([_document(one) for one in found], indent=2) + "\n"
 
 

@@ -32,12 +32,12 @@ _WHY = {
     "resolved": " (it follows from the model)",
     "allowed": " (allowed)",
 }
-#: Rows whose reason says more than their cells.
+#: Verdicts whose reason says more than the cells of their row.
 _EXPLAINED = (Verdict.UNLIKE, Verdict.SUSPECTED, Verdict.CANT_TELL)
 
 
 def print_comparison(console: Console, found: Comparison) -> None:
-    """Print the answer, what the sides differ in, a row for each figure, and the reasons."""
+    """Print the answer, the differences of the sides, a row for each figure, and the reasons."""
     print_lines(console, [f"[bold]{plain(line)}[/]" for line in sentences(found)])
     print_lines(console, [f"[yellow]{plain(line)}[/]" for line in _heading(found)])
     print_table(console, _HEADINGS, [_cells(row) for row in found.rows])
@@ -47,7 +47,7 @@ def print_comparison(console: Console, found: Comparison) -> None:
 
 
 def comparison_markdown(found: Comparison) -> str:
-    """Return it for a page of a CI system."""
+    """Return the comparison for a page of a CI system."""
     lines = [*(f"**{_safe(line)}**" for line in sentences(found)), ""]
     lines += [f"{_safe(line)}\n" for line in _heading(found)]
     names = [heading.removeprefix(">") for heading in _HEADINGS]
@@ -60,7 +60,7 @@ def comparison_markdown(found: Comparison) -> str:
 
 
 def comparison_document(found: Comparison) -> dict[str, Any]:
-    """Return it for machines: all of its fields; times in ns, shares as 0.03 for 3 %."""
+    """Return the comparison for machines: all fields; times in ns, shares as 0.03 for 3 %."""
     return {
         "estimate": ESTIMATE,
         "thresholds": asdict(found.thresholds),
@@ -91,7 +91,7 @@ def _clause(row: Row) -> str:
 
 
 def legend(found: Comparison) -> str:
-    """Say by what was judged."""
+    """Return a sentence on the rules of the verdicts."""
     limits = found.thresholds
     return (
         f"reference, value, ratio: {ESTIMATE}s over the repeats; same: within"
@@ -101,7 +101,7 @@ def legend(found: Comparison) -> str:
 
 
 def _heading(found: Comparison) -> list[str]:
-    """Return what every reader must know first: no board, and differences that are allowed."""
+    """Return lines that every reader needs first: not a board, moved runs, allowed differences."""
     others = sorted(found.execution - {str(Execution.BOARD)})
     lines = [_NOT_A_BOARD.format(", ".join(others).upper())] if others else []
     if boards := sorted({name for row in found.rows for name in row.moved}):
@@ -121,7 +121,7 @@ def _heading(found: Comparison) -> list[str]:
 
 
 def _remarks(rows: Iterable[Row]) -> list[tuple[Row, str]]:
-    """Return reasons that the cells do not have, each once for all its figures, and warnings."""
+    """Return reasons that are not in the cells, each once for all its figures, and warnings."""
     found: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         if row.verdict in _EXPLAINED:
@@ -132,7 +132,7 @@ def _remarks(rows: Iterable[Row]) -> list[tuple[Row, str]]:
 
 
 def _labels(rows: Iterable[Row], text: str) -> str:
-    """Name the figures that a reason is of; differences and warnings are of none in particular."""
+    """Name the figures of a reason; differences and warnings belong to no particular figure."""
     if text.startswith((Verdict.UNLIKE, "warning")):
         return ""
     return f" {', '.join(row.label for row in rows)}"
@@ -162,5 +162,5 @@ def _value(row: Row, value: float | None) -> str:
 
 
 def _safe(text: str) -> str:
-    """Return text that Markdown takes as text."""
+    """Return text that Markdown shows as plain text."""
     return "".join(f"\\{c}" if c in "\\`*_{}[]<>|#" else c for c in text)

@@ -1,7 +1,8 @@
-"""Details of a run that its table has no space for, and the reasons below the table.
+"""Details of a run that do not fit into its table, and the reasons below the table.
 
-Details: phases, benchmark tests, energy and more. Reasons: why the numbers are as they are, and
-which to trust."""
+Details: phases, benchmark tests, energy and more. Reasons: causes of the numbers, and their
+reliability.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -28,7 +29,7 @@ from labctl.units import duration
 
 
 def reasons(run: RunRecord, trials: Sequence[TrialRecord]) -> list[str]:
-    """Lines for people: bounds, predictions, precision, outliers, missing values."""
+    """Yield lines for people: bounds, predictions, precision, outliers, missing values."""
     groups: dict[str, list[TrialRecord]] = {variant: [] for variant in run.variants}
     for trial in good_trials(trials):
         groups.setdefault(trial.variant, []).append(trial)
@@ -45,7 +46,7 @@ def reasons(run: RunRecord, trials: Sequence[TrialRecord]) -> list[str]:
 
 
 def _of_variant(group: Sequence[TrialRecord]) -> Iterator[str]:
-    """Sentences of the trial in the middle; one trial's are as good as another's."""
+    """Yield sentences of the middle trial, as an example for all trials of the variant."""
     bound = sorted(
         (trial for trial in group if trial.bound), key=lambda t: t.bound.share if t.bound else 0
     )
@@ -93,7 +94,7 @@ def _against_prediction(trial: TrialRecord) -> str:
 
 
 def _between_predictions(trial: TrialRecord) -> str:
-    """Both times that were expected near the border of what fits in memory; for people."""
+    """Return both predicted times of a model whose size is close to the memory's; for people."""
     expected, measured = trial.predicted, trial.timing.mean_ns if trial.timing else None
     if expected is None or expected.storage_token_ns is None or measured is None:
         return ""
@@ -108,7 +109,7 @@ def _between_predictions(trial: TrialRecord) -> str:
 
 
 def _failed_checks(variant: str, group: Sequence[TrialRecord]) -> Iterator[str]:
-    """Yield the details of the checks that the table only names."""
+    """Yield the details of failed checks, which the table only names."""
     failed: dict[str, list[str]] = {}
     for trial in group:
         for check in trial.checks:
@@ -119,7 +120,7 @@ def _failed_checks(variant: str, group: Sequence[TrialRecord]) -> Iterator[str]:
 
 
 def _open_checks(groups: Iterable[Sequence[TrialRecord]]) -> Iterator[str]:
-    """Name the checks that were not judged, each reason once."""
+    """Yield the checks that were not judged, each reason once."""
     found: dict[str, list[str]] = {}
     for check in (check for group in groups for trial in group for check in trial.checks):
         if check.is_open and (why := check.detail.partition(NOT_JUDGED)[2]):
@@ -148,7 +149,7 @@ def _again(trials: Sequence[TrialRecord]) -> Iterator[str]:
 
 
 _WIDEST = 1000
-#: Shorter names say nothing any more; the terminal wraps the rows then.
+#: Shorter names would be meaningless; the terminal wraps the rows instead.
 _SHORTEST_NAME = 12
 
 
@@ -164,7 +165,7 @@ def print_whole(console: Console, table: Table) -> None:
 def print_fitting(console: Console, table: Table, *, spare: int = 0) -> None:
     """Print a table; on a terminal, cells wrap between words, the last column first, until it fits.
 
-    Where that is not enough, the last ``spare`` columns are left out, one after the other.
+    If that is not enough, the last ``spare`` columns are left out one by one.
     """
     roomy = console.options.update(max_width=_WIDEST)
 
@@ -187,9 +188,9 @@ def print_fitting(console: Console, table: Table, *, spare: int = 0) -> None:
 
 
 def plain(text: str) -> str:
-    """Text of boards and programs for a console: one line, no markup, no control sequence.
+    """Return text of boards and programs for a console: one line, no markup or control sequence.
 
-    A line feed of theirs would begin a line that a CI server takes for a command of its own.
+    After a line feed in such a text, a CI server could read the next line as a command.
     """
     return escape(printable_line(text))
 
@@ -209,8 +210,8 @@ def print_table(
 ) -> None:
     """Print rows of text, whole, under headings (``>``: to the right); the first cell is a name.
 
-    On a terminal, names that leave no space for the rest are shortened in the middle. Elsewhere,
-    and without ``shorten``, they are whole.
+    On a terminal, names that are too long are shortened in the middle. Elsewhere, and without
+    ``shorten``, they stay whole.
     """
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in headings:
@@ -230,7 +231,7 @@ def print_table(
 def shortened(names: Sequence[str], width: int) -> list[str]:
     """Cut names that are longer than ``width`` in the middle, so that they stay different.
 
-    Where no such cut does, they are cut at the end and numbered.
+    If no such cut keeps them different, cut them at the end and number them.
     """
     width = max(width, _SHORTEST_NAME)
     distinct = list(dict.fromkeys(names))

@@ -32,7 +32,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class ReadEvaluation:
-    """An evaluation with all that an export needs."""
+    """An evaluation with all data for an export."""
 
     record: EvaluationRecord
     kept: KeptQuestions
@@ -41,7 +41,7 @@ class ReadEvaluation:
 
 
 def read_evaluation(run: RunDirectory) -> ReadEvaluation:
-    """Read an evaluation. Raises ConfigError: not graded yet, or damaged."""
+    """Read an evaluation. Raises ConfigError if it is not graded yet, or damaged."""
     directory = EvaluationDirectory(run)
     return ReadEvaluation(
         directory.record(),
@@ -52,7 +52,7 @@ def read_evaluation(run: RunDirectory) -> ReadEvaluation:
 
 
 def samples_of(one: ReadEvaluation) -> list[TaskSamples]:
-    """Return its samples in the form of lm-evaluation-harness. Raises ConfigError."""
+    """Return the samples in the format of lm-evaluation-harness. Raises ConfigError."""
     prompts = EvaluationRecipe.of_run(one.record).prompts
     if missing := {name for name in one.table.variants if name.partition("/")[2] not in prompts}:
         raise ConfigError(f"the recipe of {one.record.id} has no prompt of {sorted(missing)[0]}")
@@ -72,7 +72,7 @@ def lm_eval_files(one: ReadEvaluation) -> Iterator[tuple[Path, str]]:
 
 
 def answers_csv(one: ReadEvaluation) -> str:
-    """Return a line for each grade; what is not known is an empty cell, as is no limit."""
+    """Return a line for each grade; unknown values and unlimited budgets are empty cells."""
     texts = GradedTexts(one.generations)
     right = {question.id: question.answer for question in one.kept.questions}
     written = io.StringIO()

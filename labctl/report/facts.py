@@ -1,4 +1,4 @@
-"""Facts of a run or a trial, each with its origin: a file of the run directory, and its source."""
+"""Facts of a run or a trial, each with its origin (a file of the run directory) and its source."""
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,9 +17,9 @@ from labctl.runs.record.directory import SERVING, RunDirectory
 from labctl.runs.record.repository import RunRepository
 from labctl.units import duration, size
 
-#: Part of a trial's record -> the raw file beside it that it was read from.
+#: Part of a trial's record -> the raw file beside the record from which the part was read.
 _RAW = {"job": "status.json", "evidence": "telemetry", "energy": "power.jsonl"}
-#: Figures of ``timing`` that the agent's clock gives; the program's output has all others.
+#: Figures of ``timing`` from the agent's clock; all others come from the program's output.
 _BY_STAMPS = frozenset(
     (
         *("ttft_ns", "token_ns", "p50_ns", "p90_ns", "p99_ns", "mean_ns", "tokens_per_second"),
@@ -48,15 +48,15 @@ _RUN_SOURCE = {
     "models": "the model files",
     "lab_revision": "git",
 }
-#: Fields that name one of several: the first present one counts.
+#: Fields that identify an item of a list; the first field present counts.
 _LABELS = ("product", "key", "name")
-#: Longer lists of numbers are shown by their length.
+#: Of longer lists of numbers, only the length is shown.
 _MOST = 8
 
 
 @dataclass(frozen=True)
 class Fact:
-    """One value. Durations are ns and sizes bytes where its name says so."""
+    """One value. Durations are in ns and sizes in bytes if the name says so."""
 
     name: str
     value: JsonValue
@@ -111,7 +111,7 @@ def run_facts(directory: RunDirectory) -> list[Fact]:
 def record_facts(
     run: RunRecord, end: RunEnd | None, annotations: Annotations, origin: Origin | None = None
 ) -> Iterator[Fact]:
-    """Yield the facts that a run's own files have, without those of its trials."""
+    """Yield the facts in a run's own files, without facts of its trials."""
     yield from _of_run(run, from_results=_is_results(origin))
     if origin is not None:
         for name, value in origin.model_dump(mode="json", exclude={"schema_version"}).items():
@@ -122,7 +122,7 @@ def record_facts(
 
 
 def evaluation_facts(record: EvaluationRecord) -> Iterator[Fact]:
-    """Yield the facts that an evaluation's own file has."""
+    """Yield the facts in an evaluation's own file."""
     for name, value in record.model_dump(mode="json").items():
         source = _RUN_SOURCE.get(name)
         yield from _flat(
@@ -131,15 +131,15 @@ def evaluation_facts(record: EvaluationRecord) -> Iterator[Fact]:
 
 
 def load_test_facts(record: ServingRecord) -> Iterator[Fact]:
-    """Yield the facts that a load test's own file has."""
+    """Yield the facts in a load test's own file."""
     for name, value in record.model_dump(mode="json").items():
         yield from _flat(name, value, SERVING)
 
 
 def trial_facts(directory: RunDirectory, number: int) -> list[Fact]:
-    """Return the facts of a trial. Raises ConfigError if there is no such trial, or it is damaged.
+    """Return the facts of a trial. Raises ConfigError for an unknown or damaged trial.
 
-    The origin of what was read from a raw file names that file, and says so where it is missing.
+    If a fact was read from a raw file, its origin names the file, and says if the file is missing.
     """
     trials = {trial.number: trial for trial in directory.trials()}
     if number not in trials:
@@ -161,7 +161,7 @@ def trial_facts(directory: RunDirectory, number: int) -> list[Fact]:
 
 
 def _is_results(origin: Origin | None) -> bool:
-    """Return True if all records were made from an imported file; a bundle has its own records."""
+    """Return True if an imported file is the source of all records; a bundle has its own."""
     return origin is not None and origin.kind != "bundle"
 
 
@@ -211,7 +211,7 @@ def _plain(value: object) -> JsonValue:
 
 
 def _flat(name: str, value: JsonValue, origin: str) -> Iterator[Fact]:
-    """Yield a fact for each value in a mapping or a short list; absent ones are left out."""
+    """Yield a fact for each value in a mapping or a short list, except absent values."""
     if value is None or value in ({}, [], ()):
         return
     if isinstance(value, Mapping):

@@ -1,6 +1,6 @@
 """The result of a run as text: a table, Markdown, CSV, JSON, or a line of JSON for each trial.
 
-The JSON is that of ``--json`` of ``run``, ``resume`` and ``report``.
+The JSON is the output of ``--json`` of ``run``, ``resume`` and ``report``.
 """
 
 import csv
@@ -38,10 +38,9 @@ def run_document(
     directory: Path,
     references: Sequence[ReferenceRow] = (),
 ) -> dict[str, object]:
-    """Return a run as JSON: its place, its record, the rows of its table, its trials, and published
-    figures where they are asked for.
+    """Return a run as JSON: path, record, rows of the table, trials, requested published figures.
 
-    Keys are those of the records.
+    Keys are as in the records.
     """
     return {
         "directory": str(directory.resolve()),
@@ -65,13 +64,14 @@ def result_text(
     references: Sequence[ReferenceRow] = (),
     strict: bool = False,
 ) -> str:
-    """Return the result of a run as ``table``, ``wide``, ``md``, ``csv``, ``json``, ``jsonl``,
-    ``experiment``, or in a format of :data:`labctl.report.ci.texts.CI_FORMATS`.
+    """Return the result of a run in a format.
 
-    ``wide`` is the table with all columns, as Markdown is. ``references`` are published figures,
-    which tables, Markdown and JSON show apart from the run's own. CSV has a line for each variant:
-    times in ns, sizes in bytes, an empty cell where nothing was measured. JSON is that of ``labctl
-    report --json``, JSON Lines are the trials' records. ``strict`` is for formats of a CI server.
+    Formats: ``table``, ``wide``, ``md``, ``csv``, ``json``, ``jsonl``, ``experiment``, and
+    :data:`labctl.report.ci.texts.CI_FORMATS`. ``wide`` is the table with all columns, like
+    Markdown. ``references``: published figures, which tables, Markdown and JSON show apart from the
+    run's figures. CSV has a line for each variant: times in ns, sizes in bytes, empty cells if not
+    measured. JSON is the output of ``labctl report --json``; JSON Lines are the trials' records.
+    ``strict`` applies to formats of CI servers.
     """
     if form in CI_FORMATS:
         suite = run_suite(RunDirectory(directory), run, trials, gates, strict=strict)
@@ -105,7 +105,7 @@ def _csv(run: RunRecord, rows: Sequence[VariantSummary]) -> str:
 
 
 def _csv_cell(value: object) -> object:
-    """Return a cell that no spreadsheet computes, and that a terminal shows as it is."""
+    """Return a cell that spreadsheets do not compute, and that terminals show unchanged."""
     return csv_cell(printable_line(value) if isinstance(value, str) else value)
 
 

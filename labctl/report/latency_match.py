@@ -39,7 +39,7 @@ _WIDTH = 200
 
 
 def print_latency_match(console: Console, found: LatencyMatch) -> None:
-    """Print the recommendations, then the tables of each axis, and what to know of them."""
+    """Print the recommendations, then the tables of each axis with their notes."""
     print_lines(console, [f"[bold yellow]{plain(line)}[/]" for line in found.heading])
     print_lines(console, [f"[bold]{plain(one.sentence)}[/]" for one in found.choices])
     for axis, title in _AXES.items():
@@ -54,7 +54,7 @@ def print_latency_match(console: Console, found: LatencyMatch) -> None:
 
 
 def latency_match_text(found: LatencyMatch) -> str:
-    """Return it as text for a file."""
+    """Return the latency match as text for a file."""
     console = Console(file=io.StringIO(), width=_WIDTH, color_system=None, emoji=False)
     print_latency_match(console, found)
     assert isinstance(console.file, io.StringIO)
@@ -62,12 +62,12 @@ def latency_match_text(found: LatencyMatch) -> str:
 
 
 def latency_match_json(found: LatencyMatch) -> str:
-    """Return all of it: times in s, accuracies from 0 to 1, null where an interval is open."""
+    """Return the latency match as JSON: times in s, accuracies from 0 to 1, null for open ends."""
     return json.dumps(found.document(), indent=2, ensure_ascii=False) + "\n"
 
 
 def latency_match_csv(found: LatencyMatch) -> str:
-    """Return a line for each point of each curve; the heading is in every line."""
+    """Return a CSV line for each point of each curve; the heading is in every line."""
     written = io.StringIO()
     writer = csv.writer(written, lineterminator="\r\n")
     writer.writerow(_COLUMNS)

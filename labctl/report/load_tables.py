@@ -1,4 +1,4 @@
-"""Tables of a load test: the figures of its loads, and the lengths in tokens."""
+"""Tables of a load test: figures of its loads, and lengths in tokens."""
 
 from collections.abc import Iterator
 
@@ -13,19 +13,19 @@ from labctl.units import digits
 
 
 def load_tables(results: LoadTestResults, words: Language) -> list[Table]:
-    """Return the table of all loads, and that of their lengths, if any is known."""
+    """Return the table of all loads, and the table of their lengths, if any length is known."""
     return [_loads(results, words), *_lengths(results, words)]
 
 
 def load_name(stage: StageRecord) -> str:
-    """``4 streams``, ``0.5/s``: a load as tables have it."""
+    """Return a load as in tables: ``4 streams``, ``0.5/s``."""
     if stage.rate is not None:
         return f"{digits(stage.rate)}/s"
     return f"{stage.concurrency} stream{'s' if stage.concurrency != 1 else ''}"
 
 
 def _loads(results: LoadTestResults, words: Language) -> Table:
-    """Return the table of all loads; a figure that no load can have has no column."""
+    """Return the table of all loads, without columns for figures that no load can have."""
     limits = results.record.limits.model_dump().values()
     left_out = set() if any(limit is not None for limit in limits) else {"goodput"}
     figures = [one for one in OF_A_LOAD if one.place is Place.LOADS and one.name not in left_out]
@@ -67,7 +67,7 @@ def _row(
 
 
 def _lengths(results: LoadTestResults, words: Language) -> Iterator[Table]:
-    """Yield the lengths that were asked for and got, in tokens."""
+    """Yield the requested and the received lengths, in tokens."""
     rows = []
     kinds = ("asked_prompt_tokens", "prompt_tokens", "asked_output_tokens", "output_tokens")
     for one in results.stages:

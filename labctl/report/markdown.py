@@ -1,4 +1,4 @@
-"""Lines of Markdown made of texts that nobody trusts."""
+"""Lines of Markdown made of untrusted texts."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -7,7 +7,7 @@ from labctl.errors import printable_line
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield the lines of a table, and an empty one; a heading with ``>`` is to the right."""
+    """Yield the lines of a table, then an empty line; a heading with ``>`` is aligned right."""
     yield line([name.removeprefix(">") for name in headings])
     yield line(["--:" if name.startswith(">") else ":--" for name in headings])
     yield from (line([cell(text) for text in row]) for row in rows)
@@ -20,5 +20,5 @@ def line(cells: Sequence[str]) -> str:
 
 
 def cell(text: str) -> str:
-    """Text of boards and programs on a line of Markdown: no cell, no HTML, no control sequence."""
+    """Return text of boards and programs for a Markdown line: no cell, HTML, control sequence."""
     return re.sub(r"([\\|<])", r"\\\1", printable_line(text))

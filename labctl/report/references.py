@@ -1,4 +1,4 @@
-"""Published figures beside a run's own: quoted in tables of their own, in no statistic."""
+"""Published figures, quoted in separate tables beside a run's figures, and never in statistics."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -12,9 +12,9 @@ from labctl.records.run import RunRecord
 from labctl.suggestions import unknown
 from labctl.units import digits, duration
 
-#: Stands for all references that are known.
+#: Name that stands for all known references.
 ALL = "all"
-#: Says in every table that nobody here measured them.
+#: Note in every table: the figures were not measured here.
 HEADLINE = "QUOTED from publications, not measured by labctl; part of no statistic"
 COLUMNS = ("quoted", "device", "model", ">as published", ">per token", ">tokens/s", "source")
 
@@ -23,8 +23,8 @@ COLUMNS = ("quoted", "device", "model", ">as published", ">per token", ">tokens/
 class ReferenceRow:
     """A published figure, as text and as values.
 
-    ``token_ns`` and ``tokens_per_second`` are the figure in other units, not other measurements;
-    None for an accuracy, whose ``value`` is in percent.
+    ``token_ns`` and ``tokens_per_second`` are the same figure in other units; None for an accuracy,
+    whose ``value`` is in percent.
     """
 
     name: str
@@ -66,15 +66,15 @@ class ReferenceRow:
 def reference_rows(
     run: RunRecord | EvaluationRecord, lab_root: Path | None, names: Sequence[str] | None = None
 ) -> tuple[ReferenceRow, ...]:
-    """Return the published figures that a run's recipe asks for, in its order.
+    """Return the published figures that a run's recipe requests, in the recipe's order.
 
     Args:
-        run: its recipe's key ``references`` names them.
-        lab_root: the lab, whose references.yaml adds to the one that comes with labctl.
-        names: those to show instead; ``all`` stands for every known one.
+        run: the key ``references`` of its recipe names the figures.
+        lab_root: the lab; its references.yaml extends labctl's file.
+        names: names of figures to show instead; ``all`` stands for every known name.
 
-    Raises ConfigError for a name in ``names`` that is not known, and for a references.yaml that is
-    wrong. A name of the recipe that is not known here, in a run of another lab, is left out.
+    Raises ConfigError for an unknown name in ``names``, and for an invalid references.yaml. An
+    unknown name in the recipe, for example of another lab's run, is left out.
     """
     recorded = run.recipe_resolved.get("references")
     asked = [str(name) for name in recorded] if isinstance(recorded, list) else []
@@ -93,7 +93,7 @@ def reference_rows(
 def references_of(
     run: RunRecord | EvaluationRecord, directory: Path, names: Sequence[str] | None = None
 ) -> tuple[ReferenceRow, ...]:
-    """As :func:`reference_rows`, for the lab that a run directory lies in."""
+    """Return :func:`reference_rows` for the lab that contains a run directory."""
     return reference_rows(run, find_lab_root(directory), names)
 
 

@@ -1,4 +1,4 @@
-"""Series and their changes for people, and as JSON."""
+"""Series and their changes, for people and as JSON."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ _WORDS = {
 
 
 def series_lines(one: Judged) -> Iterator[str]:
-    """Yield the lines of a series for people: its level, or a plot with its changes."""
+    """Yield the lines of a series for people: the level, or a plot with the changes."""
     yield from _series_lines(one.series, one.changes)
     if is_long_enough(one.series):
         yield f"  {cannot_tell(one.smallest)}"
@@ -35,12 +35,12 @@ def series_lines(one: Judged) -> Iterator[str]:
 
 
 def cannot_tell(smallest: float | None) -> str:
-    """Say which steps a series is too noisy to show."""
+    """Return a sentence: which steps a series is too noisy to show."""
     return f"below {percent(smallest)} nothing can be told here" if smallest else _NOTHING
 
 
 def lost(series: Series) -> str:
-    """Name the runs after the last night of a series that have no value."""
+    """Return a sentence on the runs without value after the last night of a series."""
     runs = counted(len(series.lost), "run")
     return f"{runs} since then without a sound result, the last is {series.lost[-1]}"
 
@@ -81,7 +81,7 @@ def _change_lines(change: Change) -> Iterator[str]:
 
 
 def _doubt(change: Change) -> str:
-    """Name the range that holds the change with 95 % probability, where it is a wider one."""
+    """Return the range that contains the change with 95 % probability; "" if it is not wider."""
     ends = (change.surely_before, change.surely_after)
     if ends == (change.last_good, change.first_slow):
         return ""
@@ -89,9 +89,9 @@ def _doubt(change: Change) -> str:
 
 
 def plot(series: Series, marked: Sequence[int] = ()) -> Iterator[str]:
-    """Yield the lines of a plot: a dot for each night, or for some where there are many.
+    """Yield the lines of a plot: a dot for each night; with many nights, for some of them.
 
-    Below, a mark at the first night of each new level.
+    Below the plot is a mark at the first night of each new level.
     """
     values = series.values
     width = min(WIDTH, len(values))
@@ -114,7 +114,7 @@ def plot(series: Series, marked: Sequence[int] = ()) -> Iterator[str]:
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """Return a bar for each value, the last ones where there are many."""
+    """Return a bar for each value; of many values, only for the last ones."""
     shown_values = values[-WIDTH:]
     low, high = min(shown_values), max(shown_values)
     span = (high - low) or 1.0
@@ -123,7 +123,7 @@ def sparkline(values: Sequence[float]) -> str:
 
 
 def false_steps() -> str:
-    """Say how often a step is shown where there is none."""
+    """Return a sentence: how often a false step is shown."""
     once, mornings = percent(FALSE_ONCE), percent(FALSE_EACH_MORNING)
     return (
         f"of series of 100 nights without a step, at most {once} show one when they are read once;"
@@ -142,11 +142,10 @@ def regressions_document(
 ) -> dict[str, object]:
     """Return series with their nights and changes as JSON: times in ns, rates in tokens/s.
 
-    ``smallest_step`` is the smallest step that could be told, as 0.08 for 8 %, or null if the
-    series is too short or wanders too much. ``false_steps`` are shares of series without a step
-    that show one. ``estimate`` says what the value of a run, and of a night's runs, is. A ``night``
-    is an id of ``labctl nightly``, or a day. ``unmeasured`` has the variants
-    of which no run has a sound result.
+    ``smallest_step``: smallest detectable step, 0.08 for 8 %; null if the series is too short or
+    drifts too much. ``false_steps``: shares of series without a step that show a step.
+    ``estimate``: definition of the value of a run and of a night. ``night``: an id of ``labctl
+    nightly``, or a day. ``unmeasured``: variants without a valid result in any run.
     """
     return {
         "estimate": NIGHT_ESTIMATE,

@@ -1,4 +1,4 @@
-"""Tables of a run's results: what was measured of each variant."""
+"""Tables of a run's results: the measurements of each variant."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -29,7 +29,7 @@ SHORT_BOUNDS = {"storage": "storage", "dram": "DRAM", "compute": "arithmetic"}
 
 @dataclass(frozen=True)
 class Results:
-    """Trials of a run; ``short`` names it among others, ``marks`` stay with its figures."""
+    """Trials of a run; ``short`` identifies the run, ``marks`` stay with its figures."""
 
     run: RunRecord
     trials: Sequence[TrialRecord]
@@ -51,7 +51,7 @@ class Results:
 
     @property
     def level(self) -> str:
-        """Confidence of its intervals, for people."""
+        """Confidence of the intervals, for people."""
         precision = wanted_precision(self.run)
         return f"{confidence(precision.level if precision else LEVEL)}%"
 
@@ -59,7 +59,7 @@ class Results:
 def result_tables(
     runs: Sequence[Results], quoted: Sequence[ReferenceRow], words: Language
 ) -> list[Table]:
-    """Return the table of all variants, and those of what else was measured."""
+    """Return the table of all variants, and the tables of other measurements."""
     tables = [_experiment(runs, words)]
     tables += _parts(runs, "Tests of the benchmark", _TESTS, lambda row: row.tests, words)
     tables += _parts(runs, "Measures", _MEASURES, lambda row: row.measures, words)
@@ -143,7 +143,7 @@ def _token_columns(level: str, words: Language) -> Iterator[Column]:
 
 
 def _run_columns(runs: Sequence[Results], words: Language) -> list[Column]:
-    """Return the columns that distinguish runs; none for a single run."""
+    """Return the columns that distinguish runs; empty for a single run."""
     if len(runs) == 1:
         return []
     boards = {one.run.board for one in runs}
@@ -197,7 +197,7 @@ def _token_cells(row: VariantSummary) -> tuple[Cell, Cell, Cell]:
 
 
 def middle_bound(trials: Sequence[TrialRecord]) -> TrialBound | None:
-    """Return the bound of the trial in the middle; None where no trial has one."""
+    """Return the bound of the middle trial; None if no trial has a bound."""
     bounds = sorted((t.bound for t in trials if t.bound), key=lambda bound: bound.share)
     return bounds[len(bounds) // 2] if bounds else None
 
@@ -238,7 +238,7 @@ def _checks(row: VariantSummary, words: Language) -> Cell:
 
 
 def _details(runs: Sequence[Results], place: Place, words: Language) -> Iterator[Table]:
-    """Yield the table of the figures of a place, if any of them is known."""
+    """Yield the table of the figures of a place, if any figure is known."""
     figures = _placed(place)
     rows = [
         [
@@ -260,7 +260,7 @@ def _spread(measure: MeasureSummary, value: float) -> float | None:
     return value if measure.values > 1 else None
 
 
-#: Columns of what has names of its own: heading, its explanation, the value of a part, its unit.
+#: Columns of named parts (tests, measures): heading, its explanation, value of a part, unit.
 _Part = TestSummary | MeasureSummary
 _Columns = Sequence[tuple[str, str, Callable[[Any], float | None], str]]
 _TESTS: _Columns = (
@@ -286,7 +286,7 @@ def _parts(
     parts: Callable[[VariantSummary], Sequence[_Part]],
     words: Language,
 ) -> Iterator[Table]:
-    """Yield the table of what of each variant has names of its own, if there is any."""
+    """Yield the table of the variants' named parts (tests or measures), if there are any."""
     rows = [
         [
             Cell(row.variant, mark=one.marks, recorded=True),

@@ -31,7 +31,7 @@ _LEGEND = {
     "closed": "Closed loop (streams): each waits for its answer; times begin at the sending.",
     "open": "Open loop (/s): requests come at their times; times begin at the intended sending.",
 }
-#: Columns of a CSV file: the two clocks' means over the same requests, and the server's counters.
+#: Columns of a CSV file: means of both clocks over the same requests, and the server's counters.
 _SERVER_TIMES = {
     "server_ttft_mean_ms": "ttft_ns",
     "own_ttft_mean_ms": "own_ttft_ns",
@@ -64,7 +64,7 @@ def print_load_test(
     *,
     wide: bool = False,
 ) -> None:
-    """Print a row for each load, then what the reader needs. It fits in 80 columns."""
+    """Print a row for each load, then the notes that the reader needs, in 80 columns."""
     record = results.record
     print_lines(console, [f"[bold]{plain(record.recipe)}[/] {plain(headline(results))}"])
     if record.endpoint.execution is Execution.EMULATED:
@@ -92,7 +92,7 @@ def print_load_test(
 
 
 def headline(results: LoadTestResults) -> str:
-    """Return the server, its model and the requests in a line."""
+    """Return the server, its model and the requests in one line."""
     record = results.record
     where = record.endpoint.address or (
         f"a server that labctl started on {record.endpoint.board or 'this host'}"

@@ -1,4 +1,4 @@
-"""Tables of reports, with typed cells; pages and terminals show the same ones."""
+"""Tables of reports, with typed cells; pages and terminals show the same tables."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ Tone = Literal["", "bad"]
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a table. ``value`` sorts it, where its text does not; ``tip`` explains it.
+    """A cell of a table. ``value``: sort key instead of the text; ``tip``: explanation.
 
-    ``recorded``: text of a record, as it is in any language of the page. ``mark``: what must stay
-    with it, as EMULATED does. ``short``: what 80 columns have space for, if the text is longer.
+    ``recorded``: text of a record, the same in every language. ``mark``: mark that must stay with
+    the cell, for example EMULATED. ``short``: shorter text for 80 columns.
     """
 
     text: str
@@ -31,10 +31,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table. A ``wide`` one has sentences.
+    """A column of a table. A ``wide`` column has sentences.
 
-    A ``later`` one is last on a phone, a ``roomy`` one is left out of 80 columns. ``name``: heading
-    in a terminal, instead of the heading in small letters; ``short``: that in 80 columns.
+    A ``later`` column is last on a phone, a ``roomy`` column is left out at 80 columns. ``name``:
+    heading in a terminal, instead of the heading in lower case; ``short``: heading at 80 columns.
     """
 
     heading: str
@@ -51,7 +51,7 @@ class Column:
 class Table:
     """A table with a caption; the first cell of each row names it.
 
-    A ``roomy`` one is left out of 80 columns.
+    A ``roomy`` table is left out at 80 columns.
     """
 
     caption: str
@@ -65,7 +65,7 @@ ABSENT = Cell("–")
 
 
 def quantity(value: float | None, unit: str) -> Cell:
-    """Return the cell of a value in ``ns``, ``bytes``, ``J`` ...; a dash where it is not known."""
+    """Return the cell of a value in ``ns``, ``bytes``, ``J`` ...; a dash for an unknown value."""
     return ABSENT if value is None else Cell(shown(value, unit), value)
 
 
@@ -84,7 +84,7 @@ def heading(figure: Figure[Any], words: Language) -> Column:
 def plain_cells(table: Table, *, brief: bool = False) -> tuple[list[str], list[tuple[str, ...]]]:
     """Return a table as texts for a terminal: headings (``>``: to the right), and its rows.
 
-    ``brief``: what 80 columns have space for.
+    ``brief``: only what fits in 80 columns.
     """
     chosen = [at for at, column in enumerate(table.columns) if not (brief and column.roomy)]
     headings = []

@@ -47,7 +47,7 @@ def print_timing_table(
 ) -> None:
     """Print the table of a run: a row for each variant, then notes that the reader needs.
 
-    It fits in 80 columns; ``wide`` adds columns, and tables of the details.
+    The table fits in 80 columns; ``wide`` adds columns and tables of details.
     """
     print_lines(console, [_headline(run)])
     results = Results(run, trials)
@@ -68,13 +68,13 @@ def print_timing_table(
 def print_references(
     console: Console, references: Sequence[ReferenceRow], *, wide: bool = False
 ) -> None:
-    """Print published figures, marked as such, in a table of their own."""
+    """Print published figures in a separate table, marked as published."""
     console.print()
     print_lines(console, [f"[bold yellow]{HEADLINE}[/]"])
     if wide:
         print_table(console, COLUMNS, [row.cells for row in references], shorten=False)
         return
-    columns = (0, 1, 3)  # of which 80 columns have space
+    columns = (0, 1, 3)  # the part that fits in 80 columns
     cells = [tuple(row.cells[index] for index in columns) for row in references]
     print_table(console, [COLUMNS[index] for index in columns], cells, shorten=True)
     print_lines(
@@ -83,7 +83,7 @@ def print_references(
 
 
 class Remark(NamedTuple):
-    """A line below a table; ``lead`` begins it, in a style of its own."""
+    """A line below a table; it begins with ``lead``, in a separate style."""
 
     text: str
     lead: str = ""
@@ -93,21 +93,21 @@ class Remark(NamedTuple):
 def remarks(
     run: RunRecord, trials: Sequence[TrialRecord], gates: Sequence[GateRecord]
 ) -> list[Remark]:
-    """Return what the reader of a table needs to know: moves, gates, reasons, failures, notes."""
+    """Return remarks for the reader of a table: moves, gates, reasons, failures, notes."""
     rows = summarise(trials, run.variants, wanted_precision(run))
     others = [*reasons(run, trials), *_notes(rows, run)]
     return [*_moves(trials), *map(_gate, gates), *map(Remark, others)]
 
 
 def headline(run: RunRecord) -> tuple[str, str]:
-    """Return the board and target of a run, and a warning where they are no board's."""
+    """Return the board and target of a run, and a warning if it did not run on a board."""
     mark = _NOT_A_BOARD.get(run.facts.execution, "")
     where = f"on {run.board} ({run.target})" if run.board else "from a file"
     return where, mark.format(emulator=run.facts.emulator or "emulator")
 
 
 def _moves(trials: Sequence[TrialRecord]) -> Iterator[Remark]:
-    """Lines on the moves of a run from board to board."""
+    """Yield a line on the moves of a run from board to board."""
     numbers: dict[str, list[int]] = {}
     for trial in trials:
         numbers.setdefault(trial.board, []).append(trial.number)
@@ -118,7 +118,7 @@ def _moves(trials: Sequence[TrialRecord]) -> Iterator[Remark]:
 
 
 def print_experiment(console: Console, run: RunRecord, trials: Sequence[TrialRecord]) -> None:
-    """Print each token's time, and the figures of the table, as a log kept by hand has them."""
+    """Print each token's time, and the figures of the table, like a handwritten log."""
     print_lines(console, [_headline(run)])
     lines: list[str] = []
     good = good_trials(trials)
@@ -144,7 +144,7 @@ def print_experiment(console: Console, run: RunRecord, trials: Sequence[TrialRec
 
 
 def _tokens_in_gaps(timing: TimingRecord) -> int:
-    """Tokens that came together share a gap; at the ends some may be in none."""
+    """Return the number of tokens in gaps: tokens may share a gap, unseen tokens have none."""
     if not timing.token_ns:
         return 0
     unseen = (timing.unseen_first or 0) + (timing.unseen_last or 0)
@@ -191,18 +191,18 @@ def _notes(rows: Sequence[VariantSummary], run: RunRecord) -> list[str]:
 
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
-#: For terminals that cannot show blocks: the higher the more ink.
+#: For terminals that cannot show blocks: higher values have more ink.
 _ASCII = "_.-=+*%#"
-#: So far below and above the median a line reaches at least: noise must not look like a slope.
+#: A line's range is at least this share of the median below and above it: noise is not a slope.
 _LEAST_REACH = 0.2
 _LONGEST_NAME = 24
 _LEAST, _MOST = 8, 60
 
 
 def print_sparklines(console: Console, run: RunRecord, trials: Sequence[TrialRecord]) -> None:
-    """Print the median time of each token over the repeats, for each variant that has them.
+    """Print the median time of each token over the repeats, for each variant with token times.
 
-    Only on a terminal, and in its width; nothing where a line would have too little room.
+    Only on a terminal, within its width; nothing if a line has too little room.
     """
     if not console.is_terminal:
         return
@@ -224,9 +224,9 @@ def print_sparklines(console: Console, run: RunRecord, trials: Sequence[TrialRec
 
 
 def sparkline(times: Sequence[float], width: int, levels: str = _BLOCKS) -> str:
-    """Return times, at least one, as marks of several heights; at most ``width`` marks.
+    """Return times (at least one) as marks of different heights; at most ``width`` marks.
 
-    Where there are more times than marks, a mark is the median of neighbours.
+    With more times than marks, a mark is the median of neighbouring times.
     """
     count = min(width, len(times))
     edges = [n * len(times) // count for n in range(count + 1)]

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from labctl.index.index import IndexedTrial
 from labctl.index.rows import TrialRow, columns, in_columns
 
-#: Facts of the run that a trial's row has too.
+#: Facts of the run that are also in a trial's row.
 OF_RUN = (
     "recipe",
     "engine",
@@ -26,20 +26,20 @@ OF_RUN = (
 )
 #: Mappings become a column for each key: ``parameters.threads``.
 NESTED = ("parameters", "conditions", "comparability")
-#: A spreadsheet takes a cell that begins so for a formula, or drops the blank and then does
-#: (OWASP, "CSV Injection").
+#: Spreadsheets take cells that begin with these for formulas, some after removing the blank (OWASP,
+#: "CSV Injection").
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def trials_jsonl(trials: Sequence[IndexedTrial]) -> str:
-    """Return a line of JSON for each trial: times in ns, sizes in bytes, null what is not known."""
+    """Return a line of JSON for each trial: times in ns, sizes in bytes, null if unknown."""
     return "".join(json.dumps(trial_document(one)) + "\n" for one in trials)
 
 
 def trials_csv(trials: Sequence[IndexedTrial]) -> str:
-    """Return a line for each trial below one heading; what is not known is an empty cell.
+    """Return a heading and a line for each trial; unknown values are empty cells.
 
-    Lines end as RFC 4180 has it: only so does Python quote a cell with a carriage return in it.
+    Lines end as in RFC 4180, because only then Python quotes cells with a carriage return.
     """
     rows = [flat_document(one) for one in trials]
     names = dict.fromkeys((*_plain_columns(), *(name for row in rows for name in row)))
@@ -67,7 +67,7 @@ def trial_document(one: IndexedTrial) -> dict[str, object]:
 
 
 def flat_document(one: IndexedTrial) -> dict[str, object]:
-    """Return a trial without mappings: each has a key for each of theirs, and plain values."""
+    """Return a trial without mappings: each key of a mapping is its own key; values are plain."""
     row: dict[str, object] = {}
     for name, value in trial_document(one).items():
         if name in NESTED and isinstance(value, Mapping):
@@ -84,5 +84,5 @@ def _scalar(value: object) -> object:
 
 
 def csv_cell(value: object) -> object:
-    """Return a cell that no spreadsheet computes. Numbers may begin with a minus."""
+    """Return a cell that spreadsheets do not compute. Numbers may begin with a minus."""
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value

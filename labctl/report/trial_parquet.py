@@ -1,4 +1,4 @@
-"""Trials as Apache Parquet: typed columns, for programs that read many of them."""
+"""Trials as Apache Parquet: typed columns, for programs that read many trials."""
 
 import io
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _MOMENTS = ("started", "finished")
 _MOST = (1 << 63) - 1
-#: Units that readers of the schema know by another name.
+#: Units with another name in the schema.
 _UNITS = {"mC": "0.001 degC"}
 
 
@@ -24,8 +24,8 @@ def trials_parquet(trials: Sequence[IndexedTrial]) -> bytes:
     """Return a Parquet file with a row for each trial.
 
     Moments are timestamps in UTC, tags a list; parameters, conditions and comparability are structs
-    with a field for each key that a trial has. A field whose values are of several kinds is text.
-    What is not known is null. Raises ConfigError where pyarrow is not installed.
+    with a field for each key of any trial. A field with values of several kinds is text. Unknown
+    values are null. Raises ConfigError if pyarrow is not installed.
     """
     try:
         import pyarrow
@@ -48,7 +48,7 @@ def _typed(document: Mapping[str, object]) -> dict[str, Any]:
 
 
 def _schema(documents: Sequence[Mapping[str, Any]]) -> "pyarrow.Schema":
-    """Return the columns, with the types that nested values have; change those that are mixed."""
+    """Return the columns, with the types of nested values; convert values of mixed types."""
     import pyarrow
 
     kinds = {
@@ -86,7 +86,7 @@ def _schema(documents: Sequence[Mapping[str, Any]]) -> "pyarrow.Schema":
 
 
 def _kinds(mappings: Iterable[Mapping[str, object]]) -> dict[str, type]:
-    """Return key -> the one kind of its values; ``str`` where they are of several."""
+    """Return key -> kind of its values; ``str`` if there are several kinds."""
     found: dict[str, set[type]] = {}
     for mapping in mappings:
         for key, value in mapping.items():

@@ -1,9 +1,9 @@
-"""Comparability of records: a key without measured numbers, which must be equal.
+"""Comparability of records: a key without measured numbers; comparable records have equal keys.
 
 The key of a trial has the parameters that its engine asked for (``Engine.comparability``), the
-build, prompt and files (``Prepared.comparability``), what is the same for all trials of a run
-(``RunContext.comparability``), the CPUs and the priority that the job got, and the classes of the
-board's state. ``labctl.runs.trial`` puts them together.
+build, prompt and files (``Prepared.comparability``), the values common to all trials of a run
+(``RunContext.comparability``), the CPUs and the priority of the job, and the classes of the board's
+state. ``labctl.runs.trial`` combines them.
 """
 
 from collections.abc import Sequence
@@ -13,16 +13,16 @@ from pydantic import JsonValue
 from labctl.records.telemetry import BoardState, ClockState
 from labctl.records.trial import TelemetrySummary
 
-#: Source of the build. Comparisons over time and of two builds leave it out: they show the effect
-#: of a change of the source. How it was built (``build_spec``) is not part of it.
+#: Source of the build, without ``build_spec``. Comparisons over time and of two builds leave it
+#: out, because they show the effect of a source change.
 REVISION = ("version", "build_key", "build_commit", "build_committed", "program_sha256")
 #: Shares of the model's file in memory before the start. A loader reads the missing part: below the
-#: first share it is as if all were read, above the second as if nothing were.
+#: first share this costs as much as reading all, above the second almost nothing.
 _COLD, _WARM = 0.05, 0.95
 
 
 def classes(state: BoardState | None, evidence: TelemetrySummary | None) -> dict[str, JsonValue]:
-    """Governor, frequency limits, cooling active or not, model cold, partial or warm.
+    """Return the governor, frequency limits, cooling, and how warm the model is.
 
     Values that the board did not report are left out.
     """
@@ -38,9 +38,7 @@ def classes(state: BoardState | None, evidence: TelemetrySummary | None) -> dict
 
 
 def cache_class(state: BoardState | None) -> str | None:
-    """Return the share of the model in memory before the start: ``cold``, ``partial`` or
-    ``warm``.
-    """
+    """Return a class for the share of the model in memory at the start: cold, partial or warm."""
     if state is None or state.resident is None:
         return None
     share = state.resident.share

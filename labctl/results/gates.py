@@ -22,18 +22,19 @@ METRICS: Mapping[str, Callable[[VariantSummary], float | None]] = {
     **{figure.gate: _of_summary(figure) for figure in FIGURES if figure.may_gate},
     "ratio": lambda summary: summary.ratio,
 }
-#: Those that can be compared with another run: only speed, with a known better side.
+#: Metrics that can be compared with another run: only speeds with a known better side.
 COMPARED = tuple(figure.gate for figure in FIGURES if figure.is_compared)
 
 
 #: Engine parameters of a run's variants, by their names.
 Parameters = Mapping[str, Mapping[str, Scalar]]
-#: Judges a run's gates against other runs: from its record, its trials, its parameters.
+#: Function that judges a run's gates against other runs, from the run's record, trials and
+#: parameters.
 CompareGates = Callable[[RunRecord, Sequence[TrialRecord], Parameters], tuple[GateRecord, ...]]
 
 
 def metric_problems(recipe: Recipe) -> Iterable[tuple[tuple[str | int, ...], str]]:
-    """Yield problems of gates on unmeasured metrics, with their place for the loader."""
+    """Yield problems of gates on unmeasured metrics, each with its place for the loader."""
     for index, gate in enumerate(recipe.gates):
         if gate.metric not in METRICS:
             near = did_you_mean(gate.metric, METRICS) or f"; known are {listed(METRICS)}"
@@ -56,11 +57,11 @@ def judge(
     parameters: Parameters,
     execution: Execution,
 ) -> tuple[GateRecord, ...]:
-    """Judge every gate with bounds on every variant that it applies to.
+    """Judge every gate with bounds, for every variant that it applies to.
 
-    Only trials on a board are judged. A variant without a result passes no gate, nor does one with
-    a failed check. A gate that applies to no variant stays open, and is reported. ``parameters``
-    are the recipe's parameters by variant.
+    Only trials on a board are judged. A variant without a result, or with a failed check, fails
+    every gate. A gate that applies to no variant stays open, and is reported. ``parameters``: the
+    recipe's parameters by variant.
     """
     judged: list[GateRecord] = []
     for gate in gates:
@@ -115,10 +116,10 @@ def spoken_of(
 def refusal(
     gate: Gate, summary: VariantSummary, execution: Execution
 ) -> tuple[bool | None, str] | None:
-    """Return the judgement, with reason, of a value that must not pass a gate; None: it may pass.
+    """Return the judgement and reason for a value that must not pass a gate; None if it may pass.
 
-    Only trials on a board are judged, and a number with failed checks passes no gate, however good
-    it looks.
+    Only trials on a board are judged. A value with failed checks fails every gate, however good it
+    is.
     """
     if execution is not Execution.BOARD:
         return None, f"not judged: {execution}, not measured on a board"
@@ -145,7 +146,7 @@ def _judge(gate: Gate, summary: VariantSummary, execution: Execution) -> GateRec
 
 
 def _within(gate: Gate, value: float) -> tuple[bool, str]:
-    """Return True if a value is within the bounds, and the amount by which it misses them."""
+    """Return True if a value is within the bounds, and the value with its distance from them."""
     for bound, word, missed in ((gate.min, "below", -1), (gate.max, "above", 1)):
         if bound is not None and (value - bound) * missed > 0:
             share = f"{digits(100 * abs(value / bound - 1), 2)} % " if bound else ""

@@ -1,6 +1,6 @@
 """Repeats of a variant: their number, their outliers, their drift.
 
-Outliers are reported with their causes in the telemetry. None is ever dropped.
+Outliers are reported with their causes from the telemetry, and never dropped.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,10 +23,10 @@ from labctl.units import confidence, digits
 
 #: B. Iglewicz and D. Hoaglin (1993): more than 3.5 robust standard deviations from the median.
 _DEVIATIONS = 3.5
-#: Smallest deviation of an outlier, as a share of the median: some boards repeat to the
+#: Smallest deviation of an outlier, as a share of the median: some boards repeat times to the
 #: microsecond.
 _NEGLIGIBLE = 0.02
-#: Fewest repeats that can have an outlier.
+#: Minimum number of repeats for an outlier.
 _LEAST = 4
 _HOTTER_MC = 5_000
 _SLOWER = 0.97
@@ -36,7 +36,7 @@ _LOUDER = 0.1
 
 @dataclass(frozen=True)
 class Outlier:
-    """A trial whose token time differs from the others of its variant.
+    """A trial whose token time differs from the other trials of its variant.
 
     ``causes`` is None without telemetry.
     """
@@ -60,7 +60,7 @@ class Outlier:
 
 
 def outliers(trials: Iterable[TrialRecord]) -> list[Outlier]:
-    """Return the outliers among the good repeats of each variant, in order."""
+    """Yield the outliers among the good repeats of each variant, in order."""
     groups: dict[str, list[TrialRecord]] = {}
     for trial in good_trials(trials):
         if token_time(trial):
@@ -85,7 +85,7 @@ def _of_group(group: Sequence[TrialRecord]) -> Iterator[Outlier]:
 def _causes(
     own: TelemetrySummary, others: Sequence[TelemetrySummary], *, slow: bool
 ) -> Iterator[str]:
-    """Yield values that were worse than in the other repeats, or better if this one was faster."""
+    """Yield values worse than in the other repeats, or better if this repeat was faster."""
 
     def pair(value: Callable[[TelemetrySummary], float | None]) -> tuple[float, float] | None:
         known = [v for other in others if (v := value(other)) is not None]
@@ -118,14 +118,12 @@ def _causes(
         yield f"load: {stolen[0]:.0%} of a CPU was stolen, otherwise {stolen[1]:.0%}"
 
 
-#: Fewest repeats that say something about their spread.
+#: Minimum number of repeats for a statement about their spread.
 LEAST_REPEATS = STOPPING_COST + 1
 
 
 def fewest_repeats(wanted: Precision | None, repeats: int) -> int:
-    """Return the number of repeats made regardless of the results, if the recipe says
-    ``repeats``.
-    """
+    """Return the number of repeats made whatever the results; ``repeats``: the recipe's number."""
     return min(max(repeats, LEAST_REPEATS), wanted.max_repeats) if wanted else repeats
 
 
@@ -172,7 +170,7 @@ def verdict(wanted: Precision, variant: str, trials: Sequence[TrialRecord]) -> s
 
 
 def ratio_verdict(row: VariantSummary, first: str) -> str | None:
-    """One sentence: how well a variant's ratio to the first is known; None with under two pairs."""
+    """Return a sentence on the precision of a variant's ratio; None below two pairs."""
     found = row.ratio_interval
     if found is None:
         return None
@@ -191,9 +189,9 @@ def vague(interval: Interval, of: str) -> str:
 
 
 def trend_verdict(variant: str, trials: Iterable[TrialRecord]) -> str | None:
-    """One sentence about token times that rise or fall from repeat to repeat; None: they do not.
+    """Return a sentence if token times rise or fall from repeat to repeat; None if they do not.
 
-    In one of twenty runs chance alone looks so.
+    One run in twenty gets the sentence by chance alone.
     """
     repeats = sorted(good_trials(trials), key=lambda trial: trial.repeat)
     times = [time for trial in repeats if (time := token_time(trial))]

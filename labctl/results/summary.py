@@ -1,8 +1,9 @@
 """Summaries of a run's trials, and the estimate that every table shows.
 
-An estimate is the geometric mean over the good trials, one figure a trial: the centre of its
-interval, and what `labctl compare` compares. The interval comes from the trials alone: the tokens
-of one trial share its process, its memory and its heat, and are not independent measurements."""
+An estimate is the geometric mean over the good trials, with one value per trial. It is the centre
+of its interval; `labctl compare` compares it. The interval comes only from the spread between
+trials: the tokens of one trial share process, memory and heat, and are not independent.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -16,18 +17,18 @@ from labctl.stats.describe import geometric_mean, median, percentile
 from labctl.stats.intervals import Interval, geometric_interval
 from labctl.stats.log_ratio import Repeat, within_run
 
-#: Confidence of intervals where the recipe asks for none.
+#: Confidence of intervals if the recipe gives no confidence.
 LEVEL = 0.95
-#: What an estimate is, in words for people and machines.
+#: Definition of an estimate, in words for people and machines.
 ESTIMATE = "geometric mean"
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Estimate of one figure of a variant, from one value for each trial.
+    """Estimate of one figure of a variant, from one value per trial.
 
-    ``value`` is their geometric mean. ``interval`` is the interval of ``value``, None for one
-    trial. ``median`` is a second figure: the interval need not hold it.
+    ``value``: geometric mean. ``interval``: interval of ``value``; None for a single trial.
+    ``median`` may lie outside ``interval``.
     """
 
     value: float
@@ -37,10 +38,10 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Ratio:
-    """A variant's token time over that of the first variant.
+    """Ratio of a variant's token time to the first variant's.
 
-    ``interval`` is None where fewer than two rounds have both: ``value`` is then the ratio of the
-    estimates.
+    ``interval`` is None if fewer than two rounds have both variants; ``value`` is then the ratio of
+    the estimates.
     """
 
     value: float
@@ -48,21 +49,21 @@ class Ratio:
 
 
 def wanted_precision(run: RunRecord) -> Precision | None:
-    """Return the precision that the run's recipe asked for; None if it repeats a fixed number."""
+    """Return the precision that the run's recipe asks for; None for a fixed number of repeats."""
     wanted = run.recipe_resolved.get("repeats_until")
     return Precision.model_validate(wanted) if wanted else None
 
 
 def good_trials(trials: Iterable[TrialRecord]) -> list[TrialRecord]:
-    """Those that count: neither warm-ups nor failures."""
+    """Return the trials that count: successful, not warm-up."""
     return [trial for trial in trials if trial.state is TrialState.OK and trial.repeat > 0]
 
 
 def estimate_of(values: Sequence[float], until: Precision | None = None) -> Estimate | None:
-    """Return the estimate of a figure from one value for each trial.
+    """Return the estimate of a figure from one value per trial.
 
-    None without values, or if a value is not above 0. ``until``: what ended the repeating, which
-    widens the interval.
+    None without values, or if a value is <= 0. ``until``: the precision that stopped the repeats,
+    which widens the interval.
     """
     if min(values, default=0) <= 0:
         return None
@@ -118,9 +119,9 @@ class TestSummary:
 
 @dataclass(frozen=True)
 class MeasureSummary:
-    """Something else that was measured: its values in all good trials; median, in ``unit``.
+    """Another measured value: its values in all good trials, and their median, in ``unit``.
 
-    ``error`` is the greatest that a program reported for its estimate.
+    ``error``: largest error that the program reported for its estimate.
     """
 
     name: str
@@ -134,10 +135,10 @@ class MeasureSummary:
 
 @dataclass(frozen=True)
 class EnergySummary:
-    """Readings of the meter, among the good trials.
+    """Energy of the good trials, from the meter.
 
-    ``trials``: how many have energy above 0. ``absent``: how many have none, or one that is not
-    above 0; ``reason`` why the first of them.
+    ``trials``: number of trials with energy above 0. ``absent``: number of trials with no energy,
+    or energy <= 0; ``reason``: reason for the first of these.
     """
 
     trials: int
@@ -147,13 +148,13 @@ class EnergySummary:
 
 @dataclass(frozen=True)
 class VariantSummary:
-    """One variant. Durations in ns; ``None`` = nothing was measured.
+    """One variant. Durations in ns; ``None``: not measured.
 
-    ``figures`` are those of :mod:`labctl.figures.trials` over its good trials, by their names.
-    ``token_interval`` is the interval of the time of a token, None for fewer than two trials;
-    ``token_median_ns`` is the median of the same values. ``ratio`` is the token time over that of
-    the first variant in the rounds that have both, None if the first variant has no token time;
-    ``ratio_interval`` is None for fewer than two such rounds, where ``ratio`` is the ratio of the
+    ``figures``: figures of :mod:`labctl.figures.trials` over the good trials, by name.
+    ``token_interval``: interval of the token time; None for fewer than two trials.
+    ``token_median_ns``: median of the same values. ``ratio``: token time divided by the first
+    variant's in the rounds with both; None if the first variant has no token time.
+    ``ratio_interval``: None for fewer than two such rounds; ``ratio`` is then the ratio of the
     estimates.
     """
 
@@ -162,7 +163,7 @@ class VariantSummary:
     trials_ok: int
     trials_failed: int
     trials_skipped: int
-    #: Good trials that have a token time; the estimate is over these.
+    #: Number of good trials with a token time; the estimate uses only these.
     trials_timed: int
     figures: Mapping[str, float | None] = field(hash=False)
     token_median_ns: int | None
@@ -171,12 +172,12 @@ class VariantSummary:
     ratio_interval: Interval | None
     tests: tuple[TestSummary, ...]
     measures: tuple[MeasureSummary, ...]
-    #: None: the board has no meter.
+    #: None if the board has no meter.
     energy: EnergySummary | None
-    #: True if a good trial has a figure that checks are of, and a check of each good trial held.
+    #: True if a good trial has a figure that can be checked, and each good trial passed a check.
     checked: bool
     checks_failed: tuple[str, ...]
-    #: Names of the checks that apply, but could not be judged.
+    #: Names of the checks that apply but could not be judged.
     checks_open: tuple[str, ...]
     failures: tuple[str, ...]
     #: Reason why the first skipped trial was not run.
@@ -184,11 +185,11 @@ class VariantSummary:
 
     @property
     def token_ns(self) -> float | None:
-        """Estimate of the time of a token."""
+        """Estimate of the time per token."""
         return self.figures[TOKEN.name]
 
     def document(self) -> dict[str, object]:
-        """Return it for JSON, each figure by its name."""
+        """Return the summary for JSON, each figure by its name."""
         found: dict[str, object] = {"estimate": ESTIMATE}
         for name, value in asdict(self).items():
             found |= value if name == "figures" else {name: value}
@@ -198,10 +199,10 @@ class VariantSummary:
 def summarise(
     trials: Iterable[TrialRecord], order: Sequence[str] = (), until: Precision | None = None
 ) -> list[VariantSummary]:
-    """One summary a variant that has trials, in this order or else as they appear.
+    """Return a summary for each variant with trials, in this order, then in order of appearance.
 
-    Warm-ups do not count; the failure of one is reported, as it ends its variant. ``until``: what
-    ended the repeating, if the results did.
+    Warm-ups do not count, but a failed warm-up is reported, because it ends its variant. ``until``:
+    the precision that stopped the repeats, if any.
     """
     variants: dict[str, list[TrialRecord]] = {variant: [] for variant in order}
     for trial in trials:
@@ -255,7 +256,7 @@ def _summary(
 
 
 def _has_figure(timing: TimingRecord) -> bool:
-    """Without any figure, a check of the board's state checks nothing."""
+    """Return True if there is a figure; without one, checks of the board's state mean nothing."""
     times = (timing.load_ns, timing.prompt_eval_ns, timing.eval_ns, timing.ttft_ns, timing.mean_ns)
     known = any(value is not None for value in (*times, timing.tokens_per_second))
     return known or bool(timing.tests or timing.measures)

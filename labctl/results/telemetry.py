@@ -1,4 +1,4 @@
-"""Read the telemetry that a job left, summarise it, and check the result by it."""
+"""Read a job's telemetry, summarise it, and check the job's result with it."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from labctl.records.trial import NOT_JUDGED, Check, JobStatus, TelemetrySummary
 from labctl.results.timing_checks import quarters, single_gaps
 from labctl.units import duration, size
 
-#: A job of 36 hours leaves as many samples, of 1 kB each.
+#: A job of 36 hours leaves this number of samples, of 1 kB each.
 _MOST_SAMPLES = 1 << 17
 _MOST_BYTES = 256 << 20
 _LONGEST_LINE = 64 << 10
@@ -23,9 +23,9 @@ _MOST_UNREADABLE = 10_000
 
 @dataclass(frozen=True)
 class Telemetry:
-    """The samples in their order, and how many lines were none.
+    """The samples in their order, and the number of unreadable lines.
 
-    A board that lost its power leaves half a line at the end; more than that is worth a word.
+    One half line at the end is normal after a loss of power; more lines are worth a note.
     """
 
     samples: tuple[TelemetrySample, ...]
@@ -35,7 +35,7 @@ class Telemetry:
 def read_telemetry(path: Path) -> Telemetry:
     """Return the samples of a ``telemetry`` file; unknown fields are ignored.
 
-    A file that is not there holds none. Raises ConfigError when it cannot be read.
+    A missing file has no samples. Raises ConfigError if the file cannot be read.
     """
     samples: list[TelemetrySample] = []
     unreadable = 0
@@ -58,7 +58,7 @@ def read_telemetry(path: Path) -> Telemetry:
 def grown(
     samples: Sequence[TelemetrySample], counter: Callable[[TelemetrySample], int | None]
 ) -> int | None:
-    """Return the growth of a counter from the first sample that has it to the last."""
+    """Return the growth of a counter from the first to the last sample that has it."""
     values = [value for sample in samples if (value := counter(sample)) is not None]
     return values[-1] - values[0] if len(values) > 1 else None
 
@@ -74,9 +74,9 @@ def share(
 
 
 def others_share(samples: Sequence[TelemetrySample]) -> float | None:
-    """CPU time that was neither the job's nor spent on page reclaim, over the time of one CPU.
+    """Return the CPU time used by others than the job and page reclaim, as a share of one CPU.
 
-    The job is all that it started.
+    The job includes all processes that it started.
     """
     known = [s for s in samples if None not in (s.cpu_busy_ns, s.tree_cpu_ns)]
     busy, job = share(known, lambda s: s.cpu_busy_ns), share(known, lambda s: s.tree_cpu_ns)
@@ -86,32 +86,32 @@ def others_share(samples: Sequence[TelemetrySample]) -> float | None:
 
 
 def reclaim_share(samples: Sequence[TelemetrySample]) -> float | None:
-    """CPU time of the kernel's threads that free memory, over the time of one CPU."""
+    """Return the CPU time of the kernel threads that free memory, as a share of one CPU."""
     return share([s for s in samples if s.reclaim_cpu_ns is not None], lambda s: s.reclaim_cpu_ns)
 
 
 #: CPUs that fell below this share of their highest frequency did not run at full speed.
 _SLOWED = 0.97
-#: CPU time of others from which on a board is not quiet, over that of one CPU; of a host's CPUs.
+#: Share of one CPU (on a host: of all CPUs) that other programs may use in a quiet measurement.
 LOUD = 0.2
-#: CPU time of the kernel's page reclaim, over that of one CPU, that is worth a word.
+#: Share of one CPU from which the kernel's page reclaim is worth a note.
 RECLAIMING = 0.05
-#: CPU time that the host of a virtual machine kept for itself.
+#: Share of CPU time that the host of a virtual machine may keep for itself.
 STOLEN = 0.02
-#: Share of the memory below which a kernel takes pages away from programs. What it can give
-#: back at once, the pages of a mapped model for instance, counts as available.
+#: Share of the memory below which a kernel takes pages away from programs. Memory that it can free
+#: at once, for example pages of a mapped model, counts as available.
 _SHORT = 0.05
 
 
 def summarise_telemetry(
     telemetry: Path, job: JobStatus | None, timing: TimingRecord | None
 ) -> TelemetrySummary | None:
-    """Summarise the telemetry of a job; None if there is none. Raises ConfigError."""
+    """Summarise the telemetry of a job; None without telemetry. Raises ConfigError."""
     samples = read_telemetry(telemetry).samples
     if not samples:
         return None
     heats = [heat for sample in samples if (heat := sample.hottest_mc) is not None]
-    # Of each moment's fastest CPU: others may rest, or be of a slower kind.
+    # The fastest CPU at each moment: other CPUs may be idle, or of a slower type.
     clocks = [max(sample.freq_khz.values()) for sample in samples if sample.freq_khz]
     return TelemetrySummary(
         samples=len(samples),
@@ -140,10 +140,10 @@ def summarise_telemetry(
 
 
 def steadiness(evidence: TelemetrySummary | None, facts: BoardFacts) -> tuple[Check, ...]:
-    """Check that the board's state did not change; a state that it does not report is not judged.
+    """Check that the board's state did not change; unreported states are not judged.
 
-    A host that executes an emulated board, or that is the board, has its own memory; its other
-    programs and its hypervisor take CPU time from the trial as they do on a board.
+    A host that runs an emulated board, or is the board, has its own memory; its other programs and
+    its hypervisor take CPU time from the trial, as on a board.
     """
     if evidence is None:
         return ()
@@ -168,7 +168,7 @@ def steadiness(evidence: TelemetrySummary | None, facts: BoardFacts) -> tuple[Ch
     else:
         detail = f"{size(least)} of {size(total)} was available at the least"
         found.append(Check(name="memory", ok=least >= _SHORT * total, detail=detail))
-    # A board is measured alone. A host always does something beside, and has CPUs for it.
+    # A board is measured alone. A host always does other work too, and has CPUs for it.
     cpus = 1 if is_board else max(1, sum(cpu.count for cpu in facts.cpus))
     of = "one CPU" if is_board else f"the host's CPUs ({cpus})"
     if evidence.others_share is None:
@@ -195,18 +195,18 @@ def _open(name: str, why: str = "the board does not report it") -> Check:
     return Check(name=name, ok=None, detail=f"{NOT_JUDGED}{why}")
 
 
-#: A zone is doubtful when its value stays the same for this time (ns), ...
+#: A zone is doubtful if its value stays the same for this time (ns), ...
 _STILL_NS = 60 * 10**9
 #: ... another zone moves by more than this, one step of a coarse sensor, ...
 _MOVED_MC = 1000
-#: ... and the busy CPUs change by this share of their most, and by this number of CPUs, ...
+#: ... and the number of busy CPUs changes by this share of its maximum, and by this number, ...
 _LOAD_CHANGE, _LOAD_CPUS = 0.5, 0.5
 #: ... in means of this time (ns).
 _LOAD_NS = 5 * 10**9
 
 
 def _unmoved(samples: Sequence[TelemetrySample]) -> Iterator[tuple[str, str]]:
-    """Yield zones whose value stayed the same though load and other zones changed, and how."""
+    """Yield zones whose value stayed the same though load and other zones changed, with details."""
     for zone in dict.fromkeys(zone for sample in samples for zone in sample.temperatures_mc):
         if text := next(_still(samples, zone), None):
             yield zone, text
@@ -231,7 +231,7 @@ def _still(samples: Sequence[TelemetrySample], zone: str) -> Iterator[str]:
 
 
 def _loads(samples: Sequence[TelemetrySample]) -> Iterator[float]:
-    """Yield the mean number of busy CPUs in each piece of the time."""
+    """Yield the mean number of busy CPUs in each interval of time."""
     begin: tuple[int, int] | None = None
     for sample in samples:
         if (busy := sample.cpu_busy_ns) is None:
@@ -255,9 +255,7 @@ def _most_moved(samples: Sequence[TelemetrySample]) -> int:
 
 
 def awake(job: JobStatus | None) -> tuple[Check, ...]:
-    """Check that the board did not sleep: its clock stops then, and measured times are too
-    short.
-    """
+    """Check that the board did not sleep: its clock stops during sleep, so times are too short."""
     slept = job.suspended_ns if job else None
     if not slept:
         return ()
@@ -265,7 +263,7 @@ def awake(job: JobStatus | None) -> tuple[Check, ...]:
 
 
 def _quarters(timing: TimingRecord | None) -> dict[str, int]:
-    """Return the median gap of the first quarter and of the last."""
+    """Return the median gaps of the first and the last quarter."""
     found = quarters(single_gaps(timing)) if timing else None
     if found is None:
         return {}
@@ -277,16 +275,14 @@ def _quarters(timing: TimingRecord | None) -> dict[str, int]:
 
 
 def _reached_less(evidence: TelemetrySummary) -> bool:
-    """Heat, not idleness, lowers a frequency for good: an idle CPU's is no sign."""
+    """Return True if the clock was reduced by heat; a low clock of an idle CPU does not count."""
     low, high, heat = evidence.lowest_khz, evidence.highest_khz, evidence.highest_temperature_mc
     hot = heat is not None and heat >= 80_000
     return bool(low and high and hot and low < _SLOWED * high)
 
 
 def _limited(samples: Sequence[TelemetrySample], job: JobStatus | None) -> bool | None:
-    """Return True if the board throttled, also between two samples; None if it does not report
-    that.
-    """
+    """Return True if the board throttled, also between two samples; None if not reported."""
     limits = [sample for sample in samples if sample.freq_limit_khz]
     cooled = [cooling for s in samples if (cooling := _without_fans(s.cooling))]
     counted = {
@@ -301,9 +297,9 @@ def _limited(samples: Sequence[TelemetrySample], job: JobStatus | None) -> bool 
 
 
 def held_down(samples: Sequence[TelemetrySample]) -> list[bool]:
-    """Tell of each sample whether the board throttled then.
+    """Return for each sample whether the board throttled.
 
-    A cooling device was active, or a CPU's limit was below its highest in these samples.
+    Throttled: a cooling device was active, or a CPU's limit was below its maximum in these samples.
     """
     highest = _highest([sample.freq_limit_khz for sample in samples])
     return [
@@ -321,7 +317,7 @@ def held_down_share(samples: Sequence[TelemetrySample]) -> float | None:
 
 
 def _without_fans(cooling: Mapping[str, int]) -> dict[str, int]:
-    """Leave out fans: a running fan costs no speed."""
+    """Leave out fans: a running fan does not reduce speed."""
     return {name: state for name, state in cooling.items() if "fan" not in name.lower()}
 
 
@@ -336,7 +332,7 @@ def _highest(limits: Iterable[Mapping[str, int]]) -> dict[str, int]:
 def _read_per_token(
     samples: Sequence[TelemetrySample], job: JobStatus | None, timing: TimingRecord | None
 ) -> int | None:
-    """Return the bytes read from storage per token, between the first token and the last."""
+    """Return the bytes read from storage per token, between the first and the last token."""
     if job is None or timing is None or not timing.ttft_ns or not timing.mean_ns:
         return None
     first = job.start_mono_ns + timing.ttft_ns

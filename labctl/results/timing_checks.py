@@ -1,7 +1,7 @@
-"""Checks of a trial's token times, which decide what part of its timing is valid.
+"""Checks of a trial's token times, which decide which of its times are valid.
 
-``stamps``: how late a time stamp can be, and so whether the 99th percentile is given. ``drift``: no
-single number describes a rate that changes inside a trial.
+``stamps``: possible lateness of time stamps; decides whether the 99th percentile is given.
+``drift``: a single number cannot describe a rate that changes during a trial.
 """
 
 import math
@@ -18,17 +18,17 @@ from labctl.units import duration
 #: Tolerated share of the time from first to last token, or of the 99th percentile of its gaps.
 _LATE = 0.01
 _PRIORITY = {"fifo": "real-time priority", "other": "without real-time priority"}
-#: With fewer gaps, the 99th percentile is one of the two longest, or lies between them.
+#: With fewer gaps, the 99th percentile is one of the two longest gaps, or between them.
 _FEWEST_FOR_P99 = 100
-#: Checks that fail if stamps are late or CPUs slow: on an emulated board the host causes this.
+#: Checks that fail for late stamps or slow CPUs: on an emulated board, the host is the cause.
 _OF_THE_HOST = frozenset({"stamps", "span", "clocks", "frequency"})
 
 
 def latest_ns(job: JobStatus) -> int | None:
-    """Largest lateness of one stamp; None if the agent does not report it.
+    """Return the largest lateness of one stamp; None if the agent does not report it.
 
-    The agent waited for a CPU, did something else, or was stopped. The kernel does not count the
-    time of interrupts, or of a CPU waking from deep sleep.
+    The agent waited for a CPU, did other work, or was stopped. The kernel does not count
+    interrupts, or the time in which a CPU wakes from deep sleep.
     """
     waited = job.longest_stamp_wait_ns
     if waited is None:
@@ -39,7 +39,7 @@ def latest_ns(job: JobStatus) -> int | None:
 def stamps_check(timing: TimingRecord, job: JobStatus) -> tuple[Check, ...]:
     """Compare the possible lateness of stamps with the time that they measure.
 
-    None if no gaps were seen, or the agent did not report it.
+    No check if there are no gaps, or the agent did not report the lateness.
     """
     span = sum(timing.token_ns)
     waited, paused = job.stamp_wait_ns, job.longest_stamp_pause_ns
@@ -58,9 +58,9 @@ def stamps_check(timing: TimingRecord, job: JobStatus) -> tuple[Check, ...]:
 
 
 def judged_on(execution: Execution, checks: Sequence[Check]) -> tuple[Check, ...]:
-    """Leave failed checks of stamps and clocks open for an emulated board: its host decides them.
+    """Leave failed checks of stamps and clocks open for an emulated board: they depend on its host.
 
-    A busy host of an emulator is not a fault of board or program.
+    A busy host of an emulator is not a fault of the board or the program.
     """
     if execution is not Execution.EMULATED:
         return tuple(checks)
@@ -73,9 +73,9 @@ def judged_on(execution: Execution, checks: Sequence[Check]) -> tuple[Check, ...
 
 
 def stamped(timing: TimingRecord, job: JobStatus) -> TimingRecord:
-    """Add the clock that timed the tokens, and remove an unreliable 99th percentile.
+    """Add the clock that timed the tokens; remove an unreliable 99th percentile.
 
-    It needs enough gaps, and stamps that were late by at most 1 % of it.
+    The percentile needs enough gaps, and stamps that were late by at most 1 % of it.
     """
     clock = _clock(timing)
     p99 = timing.p99_ns
@@ -113,47 +113,47 @@ class Quarter:
 
     @property
     def median_ns(self) -> float:
-        """The middle gap's time."""
+        """Time of the middle gap."""
         return median([gap.ns for gap in self.gaps])
 
     @property
     def position(self) -> int:
-        """The position of the token in the middle."""
+        """Position of the middle token."""
         return self.gaps[len(self.gaps) // 2].position
 
 
 def single_gaps(timing: TimingRecord) -> list[Gap]:
-    """Return the gaps of one token each; gaps of several tokens do not show a token's time."""
+    """Return the gaps of single tokens; gaps of several tokens do not show a token's time."""
     merged = set(timing.merged_chunks)
     gaps = enumerate(timing.token_ns, 1)
     return [Gap(n, ns) for n, ns in gaps if ns > 0 and n - 1 not in merged]
 
 
 def quarters(gaps: Sequence[Gap]) -> tuple[Quarter, Quarter] | None:
-    """Return the first quarter and the last; None for fewer than four gaps."""
+    """Return the first and the last quarter; None for fewer than four gaps."""
     size = len(gaps) // 4
     return (Quarter(gaps[:size]), Quarter(gaps[-size:])) if size else None
 
 
 #: Above this difference of mean and median, or of last and first quarter, the rate is not steady.
 _STEADY = 0.05
-#: Fewest tokens with quarters.
+#: Minimum number of tokens for quarters.
 _LEAST = 8
-#: Standard errors above which a difference of quarters is not random. With a noise of 5 % from
+#: Number of standard errors above which a difference of quarters is not random. With 5 % noise from
 #: token to token, 1 to 2 of 100 steady trials of 8 to 15 gaps are flagged.
 _SURE = 3
-#: Standard error of the median of normal values divided by that of their mean.
+#: Standard error of the median divided by the standard error of the mean, for normal values.
 _MEDIAN_ERROR = math.sqrt(math.pi / 2)
 
 
 def drift(
     timing: TimingRecord | None, facts: BoardFacts, bytes_at: Callable[[int], float] | None = None
 ) -> tuple[Check, ...]:
-    """Check that tokens took as long at the end as at the beginning.
+    """Check that tokens took the same time at the end as at the beginning.
 
-    ``bytes_at``, if known, gives the bytes that the token at a position reads: more for a longer
-    context. Times of an
-    emulator are not judged, and fewer than three single tokens are not checked.
+    ``bytes_at``, if known, returns the bytes that the token at a position reads, which grow with
+    the context. Times of an emulator are not judged; fewer than three single tokens are not
+    checked.
     """
     if timing is None or not timing.mean_ns or not timing.p50_ns:
         return ()
@@ -183,9 +183,7 @@ def drift(
 def _grown(
     timing: TimingRecord, early: int, late: int, bytes_at: Callable[[int], float] | None
 ) -> float:
-    """Return the growth that a longer context alone causes, if its cache is read as fast as
-    weights.
-    """
+    """Return the growth due to the longer context alone, if cache reads are as fast as weights."""
     if bytes_at is None:
         return 1.0
     before = timing.prompt_tokens or 0
@@ -195,8 +193,8 @@ def _grown(
 def _noise(gaps: Sequence[Gap]) -> float:
     """Estimate the standard deviation from token to token, in ns, from successive differences.
 
-    All gaps count: a quarter of 12 has three, whose spread says little. A step or a slope hardly
-    changes the median difference, nor does an outlier.
+    All gaps count, because a quarter may have only three. A step, a slope or an outlier hardly
+    changes the median difference.
     """
     steps = [abs(after.ns - before.ns) for before, after in pairwise(gaps)]
     return MAD_TO_SIGMA * median(steps) / math.sqrt(2)

@@ -1,4 +1,4 @@
-"""State of a lab, stored and backed up: decisions of people, and the users of boards.
+"""State of a lab, stored and backed up: people's decisions, and who uses which board.
 
 It cannot be computed from other files.
 """

@@ -1,4 +1,4 @@
-"""Slowdowns that people accepted: nights judge head beside them, not beside the last good alone."""
+"""Slowdowns that people accepted: nights compare head with them and with the last good."""
 
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -25,8 +25,8 @@ _NAMES = (
 class Accepted:
     """A slowdown of a variant of a nightly plan's row.
 
-    ``ratio`` is the time of head over that of the last good, as ``night`` measured it; ``source``
-    what head was built from then, and ``good`` the last good.
+    ``ratio`` is the time of head divided by the time of the last good, as ``night`` measured it;
+    ``source`` is the source of head in that night, and ``good`` the last good.
     """
 
     plan: str
@@ -42,7 +42,7 @@ class Accepted:
     made_at: datetime
 
     def document(self) -> dict[str, object]:
-        """Return it as JSON."""
+        """Return the slowdown as JSON."""
         return {**asdict(self), "made_at": self.made_at.isoformat()}
 
 
@@ -53,7 +53,7 @@ class AcceptedSlowdowns:
         self._state = state
 
     def list(self, plan: str) -> list[Accepted]:
-        """Return those of a plan; damaged ones are left out. Raises HostError, ConfigError."""
+        """Return a plan's slowdowns, except damaged ones. Raises HostError, ConfigError."""
         question = select(_NAMES, _TABLE, "plan = :plan")
         found = []
         for row in self._state.ask(question, {"plan": plan}):
@@ -74,7 +74,7 @@ class AcceptedSlowdowns:
         good: str,
         reason: str | None = None,
     ) -> Accepted:
-        """Accept a slowdown in place of an earlier one. Raises ConfigError, HostError."""
+        """Accept a slowdown; replace an earlier one. Raises ConfigError, HostError."""
         now, by = datetime.now(UTC), this_user()
         why = short_line(reason)
         made = Accepted(plan, row_name, variant, ratio, night, source, good, why, by, now)

@@ -1,6 +1,6 @@
-"""Admission to boards: no job gets a board that its user, or its kind of use, may not have.
+"""Admission to boards: a job gets a board only if its user and its kind of use may have it.
 
-It decides for jobs that wait, and for uses that have a board at once or fail.
+Decides for waiting jobs, and for uses that get a board at once or fail.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from labctl.database.base import Ask
     from labctl.state.sql import StateDatabase
 
-#: Of so many free boards it is asked who had them last.
+#: Maximum number of free boards for which the last users are looked up.
 _MOST_LAST = 16
 _KEPT = select(
     "board, unit, name",
@@ -50,10 +50,10 @@ _LAST = select(
 
 @dataclass(frozen=True)
 class HandOut:
-    """Jobs that get boards, in order, and why others do not, of one moment."""
+    """Jobs that get boards at one moment, in order, and why others do not."""
 
     given: Sequence[tuple[Waiting, str]] = ()
-    #: Job -> its reason, where that is not yet stored.
+    #: Job -> its reason, if the reason is not stored yet.
     reasons: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -86,23 +86,23 @@ def hand_out_now(
     reasons = {}
     for job, reason in waiting:
         if job.id not in admission.refused or any(admission.admits(job, one) for one in job.boards):
-            continue  # it waits for a board that is in use
+            continue  # the job waits for a board that is in use
         if (why := short_line(admission.refused[job.id])) != reason:
             reasons[job.id] = why or ""
     return HandOut(given, reasons)
 
 
 def _last_of(ask: "Ask", boards: Sequence[str]) -> set[Source]:
-    """Return whose jobs ended last on some boards; many boards are shared without that."""
+    """Return whose jobs ended last on some boards; of many boards, only on the first ones."""
     found = [ask(_LAST, {"board": board}) for board in boards[:_MOST_LAST]]
     return {(user, group) for rows in found for user, group in rows}
 
 
 class Admission:
-    """Refusals of one moment, for ``boards`` or for all.
+    """Refusals of one moment, for ``boards`` or for all boards.
 
-    ``hardware`` is the identity of these boards' hardware where that is known better than from
-    their last leases: what keeps a board keeps it under all of its names.
+    ``hardware`` is the identity of these boards' hardware if the caller knows it better than their
+    last leases. A board is kept under all of its names.
     """
 
     def __init__(
@@ -119,16 +119,16 @@ class Admission:
         self._quotas = QuotaCheck(ask, now, state.quotas)
         self._limits = LimitCheck(ask, now, state.shared_limits)
         self._out = out_of_service(ask, boards)
-        #: Board -> the unit that has it, also between two jobs, and the name of the present job.
+        #: Board -> the unit that has the board, also between two jobs, and the present job's name.
         self._units = {board: (unit, name) for board, unit, name in ask(_KEPT, {"now": now})}
         self._names = _names_of(ask, hardware or {}) if self._kept or self._units else {}
-        #: Refusals until somebody takes a board: many jobs are equal in what is checked.
+        #: Cached refusals until a job takes a board: the checks are the same for many jobs.
         self._known: dict[tuple[object, ...], str | None] = {}
-        #: Job -> why it may not have the last board considered, for people.
+        #: Job -> why it may not have the last board checked, for people.
         self.refused: dict[str, str] = {}
 
     def admits(self, job: Waiting, board: str) -> bool:
-        """Return True if a job may have a board now, for as long as the job may take."""
+        """Return True if a job may have a board now, for the job's maximum duration."""
         key = (board, job.submitter, job.kind, job.max_seconds, job.uses, job.unit, job.kept)
         if key not in self._known:
             try:
@@ -153,7 +153,7 @@ class Admission:
     def check(self, job: Waiting, board: str) -> None:
         """Raise BoardBusy or BoardOutOfService if a job may not have a board now."""
         use = USES[job.kind]
-        if job.kept != board:  # else that was checked when its unit began
+        if job.kept != board:  # else checked when the unit began
             self.check_kept(job, board)
             if use.counts:
                 self._quotas.check(board, job.submitter)
@@ -164,7 +164,7 @@ class Admission:
             self._limits.check(board, job.uses)
 
     def check_kept(self, job: Waiting, board: str) -> None:
-        """Raise BoardBusy if a board is kept for others before a job must have ended."""
+        """Raise BoardBusy if a board is kept for others before the job's latest end."""
         ends = self._now + max(job.max_seconds, self._lease_seconds)
         others = [
             kept
@@ -189,7 +189,7 @@ class Admission:
             yield from self._kept.get(name, ())
 
     def _holds(self, job: Waiting, board: str) -> bool:
-        """Return True if its user holds a board, and may use it whatever its health."""
+        """Return True if the job's user holds the board, and may use it whatever its health."""
         return any(
             kept.begins <= self._now and kept.lets_use_unwell(job.submitter)
             for kept in self._kept_as(board)
@@ -197,7 +197,7 @@ class Admission:
 
 
 def _names_of(ask: "Ask", known: Mapping[str, str | None]) -> Mapping[str, Sequence[str]]:
-    """Return, by board, all names of its hardware, where there are several."""
+    """Return, by board, all names of its hardware, if it has several."""
     question = "SELECT board, hardware FROM board_lease WHERE hardware IS NOT NULL"
     hardware = dict(ask(question, {})) | {name: own for name, own in known.items() if own}
     names: dict[str, list[str]] = {}

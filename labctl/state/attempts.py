@@ -1,8 +1,8 @@
-"""Attempts of jobs: they are renewed, lost with their worker, and made again.
+"""Attempts of jobs: attempts are renewed, lost with their worker, and retried.
 
-Between two jobs of a unit nobody else gets its board, until a time that no process can extend. A
-unit that is broken off later *continues* on the same board, or, in a group that *restarts* its
-units, its jobs are cancelled: the group's owner submits others.
+Between two jobs of a unit its board is kept for it, until a time that no process can extend. A unit
+interrupted later *continues* on the same board. In a group that *restarts* its units, the unit's
+jobs are cancelled instead, and the group's owner submits new ones.
 """
 
 from collections.abc import Sequence
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 #: A job is given up after this number of interruptions by infrastructure.
 MOST_FAILURES = 3
-#: Why a job ended whose process gave no sign of life.
+#: End reason of a job whose process gave no sign of life.
 LEFT = "its labctl gave no sign of life"
 
 
 def renew(connection: "Connection", worker: str, expires: float) -> None:
-    """Extend all attempts of a worker, and the groups that it owns and has not left.
+    """Extend all attempts of a worker, and the groups that the worker owns and has not left.
 
-    So it does for a job of a process that waits while its inputs are fetched.
+    Also extends the job of a process that waits while the job's inputs are fetched.
     """
     from labctl.state.statements import RENEW_GROUPS, RENEW_JOBS
 
@@ -38,13 +38,13 @@ def renew(connection: "Connection", worker: str, expires: float) -> None:
 
 
 def lost_jobs(ask: "Ask", now: float) -> Sequence[Job]:
-    """Return the jobs of dead workers and processes. Damaged ones stay until somebody acts."""
+    """Return the jobs of dead workers and processes. Damaged jobs stay until a person acts."""
     found = jobs_where(ask, "expires < :now AND state IN ('running', 'waiting')", {"now": now})
     return [job for job in found if not job.damaged]
 
 
 def free_lost(connection: "Connection", now: float) -> None:
-    """Requeue jobs of dead workers; end those that nobody else runs."""
+    """Requeue jobs of dead workers; end jobs that no other process runs."""
     for job in lost_jobs(sql.asker(connection), now):
         if job.runner != "worker":
             end(connection, job, now, LEFT, state="cancelled")
@@ -65,9 +65,9 @@ def wait_again(
     blame_board: bool,
     counted: bool = True,
 ) -> None:
-    """Let an interrupted job wait again, or end it: as :meth:`labctl.state.jobs.Jobs.requeue`.
+    """Let an interrupted job wait again, or end it: see :meth:`labctl.state.jobs.Jobs.requeue`.
 
-    ``until`` is when a job that waits in its own process counts as left.
+    ``until``: time from which a job that waits in its own process counts as left.
     """
     reason = short_line(reason) or ""
     if job.stop is not None:
@@ -85,7 +85,7 @@ def wait_again(
         return
     tried = {*job.tried, job.board} if blame_board and job.board else set(job.tried)
     if tried >= set(job.boards):
-        tried = set()  # all were tried; they may be well again
+        tried = set()  # all boards were tried; they may be well again
     update(
         connection,
         job.id,
@@ -100,7 +100,7 @@ def wait_again(
 
 
 def keep_board(connection: "Connection", job: Job, until: float) -> None:
-    """Keep the board of a job that ended for the next one of its unit; the others stay there."""
+    """Keep an ended job's board for the next job of its unit; later jobs stay there too."""
     if job.unit is None or job.board is None:
         return
     boards = store_boards(connection, (job.board,))
@@ -110,7 +110,7 @@ def keep_board(connection: "Connection", job: Job, until: float) -> None:
 
 
 def _let_go(connection: "Connection", job: Job, now: float) -> None:
-    """Keep a board no longer for the next job of a unit."""
+    """Stop keeping a board for the next job of a unit."""
     if _is_cut(connection, job):
         _cancel_unit(connection, job, now, "its board was kept for it in vain")
     else:
@@ -118,7 +118,7 @@ def _let_go(connection: "Connection", job: Job, now: float) -> None:
 
 
 def _is_cut(connection: "Connection", job: Job) -> bool:
-    """Return True if a job's unit is to restart: a job of it has ended."""
+    """Return True if a job's unit has to restart: one of its jobs has ended."""
     question = (
         "SELECT 1 FROM job JOIN job_group ON job_group.id = job.group_id"
         " WHERE unit = :unit AND restarts <> 0 AND state IN ('done', 'cancelled')"

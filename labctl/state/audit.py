@@ -1,6 +1,6 @@
 """The audit log: who did what to which board or job, when, from where and why.
 
-Entries are only ever added. Where an action is a transaction of its own, its entry is in it.
+Entries are only added. If an action has its own transaction, the entry is part of it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ _NAMES = ("id", "at", "actor", "via", "action", "subject", "reason", "details")
 
 
 def checked_reason(reason: str | None) -> str | None:
-    """Return the reason that a user gave as it is stored. Raises ConfigError if it is too long."""
+    """Return a user's reason in its stored form. Raises ConfigError if it is too long."""
     if reason is not None and len(reason) > LONGEST_LINE:
         raise ConfigError(
             f"the reason has {len(reason)} characters, and may have {LONGEST_LINE}",
@@ -34,7 +34,7 @@ def checked_reason(reason: str | None) -> str | None:
 class AuditEntry:
     """One action of a user."""
 
-    #: In the order in which they were done, also where a clock was set back.
+    #: In the order of the actions, even if a clock was set back.
     id: int
     #: Seconds since 1970 by the database's clock.
     at: float
@@ -48,7 +48,7 @@ class AuditEntry:
     subject: str
     reason: str | None
     details: Mapping[str, Any]
-    #: Why its row cannot be read; None: it can.
+    #: Why its row cannot be read; None if it can.
     damaged: str | None = None
 
 
@@ -90,7 +90,7 @@ class Audit:
 
         Args:
             since: seconds since 1970.
-            actor: ``USER@HOST``, or ``USER`` on whatever host.
+            actor: ``USER@HOST``, or ``USER`` on any host.
             subject: a board, job or run.
             limit: maximum number of entries.
 
@@ -102,7 +102,7 @@ class Audit:
         if subject is not None:
             wanted["subject = :subject"] = {"subject": subject}
         if actor is not None:
-            # Not LIKE: a name may hold its wildcards.
+            # Not LIKE: a name may contain LIKE's wildcards.
             names = {"actor": actor, "user": f"{actor}@", "length": len(actor) + 1}
             wanted["(actor = :actor OR substr(actor, 1, :length) = :user)"] = names
         rows = last_rows(self._state, "audit", _NAMES, wanted, limit=limit)

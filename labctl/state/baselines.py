@@ -1,4 +1,4 @@
-"""Baselines: names for runs that later ones are compared with."""
+"""Baselines: names for runs that later runs are compared with."""
 
 import re
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from labctl.state.sql import StateDatabase
 
 _NAME = re.compile(r"[^\W_][\w.+-]{0,62}")
-#: Names of runs that commands and gates take already.
+#: Names of runs that already have a meaning in commands and gates.
 _TAKEN = ("latest", LAST_GOOD)
 _NAMES = ("name", "variant", "note", "set_by", "set_at")
 _RUN_NAMES = ("baseline", "run", "position")
@@ -29,23 +29,23 @@ _UNKNOWN_TIME = datetime.fromtimestamp(0, UTC)
 
 @dataclass(frozen=True)
 class Baseline:
-    """A name, and the runs that it stands for."""
+    """A name, and the runs with this name."""
 
     name: str
-    #: Ids, in the order in which they were named.
+    #: Ids, in the order in which they were given.
     runs: tuple[str, ...]
-    #: The variant of these runs that counts; None: each is compared with its own kind.
+    #: The variant of these runs that counts; None: each variant is compared with the same variant.
     variant: str | None
     note: str | None
     #: ``USER@HOST``
     set_by: str
     #: In UTC.
     set_at: datetime
-    #: Why its rows cannot be read; None: they can.
+    #: Why its rows cannot be read; None if they can.
     damaged: str | None = None
 
     def document(self) -> dict[str, object]:
-        """Return it as JSON."""
+        """Return the baseline as JSON."""
         return {**asdict(self), "set_at": self.set_at.isoformat()}
 
 
@@ -56,7 +56,7 @@ class Baselines:
         self._state = state
 
     def list(self) -> list[Baseline]:
-        """Return all, by name. Raises HostError, ConfigError as the database does."""
+        """Return all baselines, by name. Raises HostError, ConfigError as the database does."""
         runs: dict[str, tuple[str, ...]] = {}
         wrong: dict[str, str] = {}
         question = select(_RUN_NAMES, "baseline_run", order="baseline, position")
@@ -71,18 +71,18 @@ class Baselines:
             name = values["name"]
             why = why or wrong.get(name)
             found.append(Baseline(**values, runs=runs.pop(name, ()), damaged=why))
-        # Without its own row: the runs are still needed.
+        # The baseline's own row is missing, but the runs are still needed.
         for name, these in runs.items():
             why = wrong.get(name) or "damaged: its row is missing; `labctl baseline remove` ends it"
             found.append(Baseline(name, these, None, None, "", _UNKNOWN_TIME, why))
         return sorted(found, key=lambda one: one.name)
 
     def get(self, name: str) -> Baseline | None:
-        """Return one by its name; None if there is none."""
+        """Return a baseline by its name; None if the name is unknown."""
         return next((one for one in self.list() if one.name == name), None)
 
     def find(self, name: str) -> Baseline:
-        """Return one by its name. Raises ConfigError with the nearest name, or if it is damaged."""
+        """Return a baseline. Raises ConfigError if damaged, or unknown (with the nearest name)."""
         known = {one.name: one for one in self.list()}
         if name not in known:
             raise _unknown(name, list(known))
@@ -101,7 +101,7 @@ class Baselines:
         variant: str | None = None,
         note: str | None = None,
     ) -> Baseline:
-        """Give these runs a name; they replace the earlier runs of that name.
+        """Give these runs a name; they replace the earlier runs with that name.
 
         The ids are not checked. Raises ConfigError for an invalid name, HostError.
         """
@@ -136,7 +136,7 @@ class Baselines:
         return new
 
     def remove(self, name: str) -> None:
-        """Remove one; its runs stay. Raises ConfigError if there is none, HostError."""
+        """Remove a baseline; its runs stay. Raises ConfigError for an unknown name, HostError."""
         known = [one.name for one in self.list()]
         if name not in known:
             raise _unknown(name, known)
@@ -148,7 +148,7 @@ class Baselines:
 
 
 def check_name(name: str) -> str:
-    """Return a baseline's name. Raises ConfigError for a name that commands would not accept."""
+    """Return the name. Raises ConfigError if commands would not accept it as a baseline."""
     if not _NAME.fullmatch(name) or name in _TAKEN:
         raise ConfigError(
             f"not a name for a baseline: {name!r}",

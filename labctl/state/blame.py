@@ -1,8 +1,8 @@
-"""Blame of a job under which boards broke: one rule for jobs of all sources.
+"""Blame of a job during which boards broke: one rule for jobs of all sources.
 
-A board breaks by itself, by its host, or by what ran on it. The job is to blame where two boards or
-more broke under it that were well before and are well now, and no other job's board broke with
-them. All else is infrastructure: no source is blamed for what a cable may have done.
+The cause is the board itself, its host, or the job. The job is to blame if two or more boards broke
+under it that were well before and are well now, while no board of another job broke. In all other
+cases infrastructure is to blame: a cable may have been the cause.
 """
 
 import json
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 #: One board may have broken by chance.
 _LEAST_BOARDS = 2
-#: If boards break within this time (s), the cause may be something that they share.
+#: Boards that break within this time (s) may have a shared cause.
 _AT_ONCE_SECONDS = 60.0
-#: Verdicts of checks, and results of jobs, that show if a board is well.
+#: Verdicts of checks, and results of jobs, that show whether a board is well.
 _EVIDENCE = """
     SELECT at, value FROM board_event
     WHERE board = :board AND kind = 'check' AND value IN ('good', 'failing', 'host')
@@ -37,23 +37,23 @@ _EVIDENCE = """
 
 @dataclass(frozen=True)
 class BrokenBoard:
-    """A board that broke under a job. It is well if a check found so, or if it ran another job."""
+    """A board that broke under a job. It is well if a check says so, or if it ran another job."""
 
     board: str
     was_well: bool
     is_well: bool
-    #: A board broke under another job at the same time, or the host was found to be at fault.
+    #: A board broke under another job at the same time, or the host has a known fault.
     with_others: bool = False
 
 
 def broken_by_job(boards: Iterable[BrokenBoard]) -> list[str]:
-    """Return the boards that a job broke, in order; none: infrastructure is to blame."""
+    """Return the boards that a job broke, in order; empty if infrastructure is to blame."""
     own = [one.board for one in boards if one.was_well and one.is_well and not one.with_others]
     return sorted(own) if len(own) >= _LEAST_BOARDS else []
 
 
 def blame_reason(boards: Iterable[str], last: str) -> str:
-    """Return why a job is to blame. ``last`` is the end of its last attempt."""
+    """Return why a job is to blame. ``last``: end of its last attempt."""
     return f"it broke {', '.join(boards)}, which were well before and are well now: {last}"
 
 
@@ -67,9 +67,9 @@ def note_broken(connection: "Connection", job: "Job", board: str, now: float) ->
 def given_up(
     connection: "Connection", job: "Job", attempts: int, last: str
 ) -> tuple[int, Blame, str]:
-    """Return the end of a queued job after its last attempt, from the lab's state.
+    """Return how a queued job ends after its last attempt, from the lab's state.
 
-    ``last`` is the end of that attempt.
+    ``last``: end of that attempt.
     """
     boards = [_known(connection, job, board, at) for board, at in job.broken.items()]
     if own := broken_by_job(boards):
@@ -80,7 +80,7 @@ def given_up(
 def _known(connection: "Connection", job: "Job", board: str, at: float) -> BrokenBoard:
     asked = {"board": board, "id": job.id}
     ask = sql.asker(connection)
-    # A job that began before that says nothing about the time after it.
+    # A job that began before the board broke proves nothing about the time after it.
     before, later = (ask(_EVIDENCE, {**asked, "after": since}) for since in (0.0, at))
     known = [(then, value) for then, value in before if _is_moment(then) and then <= at]
     after = sorted(
@@ -107,5 +107,5 @@ def _others_broke(connection: "Connection", job: "Job", board: str, at: float) -
 
 
 def _is_moment(value: object) -> bool:
-    """Return True if a row has a time: what a damaged one says shows nothing."""
+    """Return True if a row has a time; a damaged row is no evidence."""
     return read("board_event", ("at",), (value,))[1] is None

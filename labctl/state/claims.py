@@ -1,8 +1,8 @@
-"""Claims: free boards are given to waiting jobs.
+"""Claims: give free boards to waiting jobs.
 
-Who gets which board is found out beside the others, without the lab's lock. Under the lock only
-what is given is looked at again: a job, board, quota or limit that changed meanwhile is not given,
-and the claim begins anew. So of what others did in that moment, a claim is before or after all.
+A claim first plans without the lab's lock, while other processes work. Under the lock it checks the
+plan again: if a job, board, quota or limit has changed, the board is not given, and the claim
+starts again. So a claim happens entirely before or after each change of another process.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from labctl.database.base import Ask
     from labctl.state.sql import StateDatabase
 
-#: After this number of looks that others overtook, the claim looks under the lock.
+#: After this number of plans that were out of date, the claim plans under the lock.
 _LOOKS = 3
-#: A place or an attempt with less than this part of its time left is renewed by a claim.
+#: A claim renews a place or an attempt that has less than this share of its time left.
 _FRESH = 0.75
-#: One claim stores this number of reasons; the next ones store the others.
+#: Number of reasons that one claim stores; the next claims store the rest.
 _MOST_REASONS = 100
 
 
 class Claim:
-    """One claim of some boards by a worker; with ``own``, of one board by the process of a job.
+    """A worker's claim of some boards; with ``own``, a claim of one board by the process of a job.
 
-    With a ``group`` only its jobs are claimed; the board of any other that suits is kept free.
+    With a ``group`` only its jobs are claimed; a board that another job would get stays free.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Claim:
         return self._state.change(alone)
 
     def _is_renewal_due(self, ask: "Ask") -> bool:
-        """Return True if jobs were lost, or if this worker's own will be soon."""
+        """Return True if jobs were lost, or if this worker's own jobs will be lost soon."""
         now = self._now(ask)
         if now is None:
             return self._own is not None
@@ -89,7 +89,7 @@ class Claim:
         return bool(ask(f"{running} AND expires < :soon LIMIT 1", asked) or lost_jobs(ask, now))
 
     def _renew(self, connection: "Connection") -> None:
-        """Give a sign of life, and let the jobs of the dead wait again."""
+        """Give a sign of life, and let the jobs of dead workers wait again."""
         now = self._now(sql.asker(connection)) or 0.0
         expires = now + self._state.lease_seconds
         if self._own is not None:
@@ -104,7 +104,7 @@ class Claim:
         free_lost(connection, now)
 
     def _look(self, ask: "Ask") -> HandOut:
-        """Return which jobs get which boards, as of now."""
+        """Return which jobs get which boards now."""
         now, damaged = self._now(ask), set[str]()
         if now is None or not (boards := self._free(ask)):
             return HandOut()
@@ -117,7 +117,7 @@ class Claim:
             damaged |= found
 
     def _take(self, plan: HandOut, connection: "Connection") -> tuple[Sequence[Job], bool]:
-        """Give the boards of a plan; return the jobs, and True if some were not as planned."""
+        """Give the boards of a plan; return the jobs, and True if the plan was out of date."""
         ask = sql.asker(connection)
         now = self._now(ask) or 0.0
         ids, boards = {job.id for job, _ in plan.given}, {board for _, board in plan.given}
@@ -139,13 +139,13 @@ class Claim:
         return claimed, is_stale
 
     def _takes(self, job: Waiting) -> bool:
-        """Return True if this process runs a job; for others their boards are kept free."""
+        """Return True if this process runs a job; boards of other jobs are kept free."""
         if self._own is not None:
             return job.id == self._own
         return not job.is_foreground and self._group in (None, job.group)
 
     def _free(self, ask: "Ask") -> Sequence[str]:
-        """Return the boards on which no job runs: it may hold no lease yet."""
+        """Return the boards on which no job runs; a running job may not have a lease yet."""
         taken = {board for (board,) in ask("SELECT board FROM job WHERE state = 'running'", {})}
         return [board for board in self._boards if board not in taken]
 
@@ -156,7 +156,7 @@ class Claim:
 
 
 def _note(connection: "Connection", reasons: Mapping[str, str]) -> None:
-    """Store why jobs wait, of many jobs some."""
+    """Store why jobs wait; of many jobs, only the first ones."""
     from labctl.state.statements import NOTE_REASON
 
     values = [{"of_job": job, "why": reason} for job, reason in reasons.items()]

@@ -1,6 +1,6 @@
-"""Damaged rows of the lab's state: which there are, and how a person removes one.
+"""Damaged rows of the lab's state: list them, and remove them on a person's request.
 
-Nothing else removes one silently: a damaged lease, hold, health or job keeps its board until then.
+No other code removes them silently: a damaged lease, hold, health or job keeps its board.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class DamagedRow:
     """A row that cannot be read."""
 
-    #: Of its content: the row has no other name that is sure to be one.
+    #: Made from the row's content: no other name of a damaged row is reliable.
     id: str
     table: str
     damaged: str
@@ -48,7 +48,7 @@ def remove_damaged(
 ) -> Sequence[DamagedRow]:
     """Remove damaged rows, with an entry in the audit log for each; return them.
 
-    Raises ConfigError for an id that no damaged row has, HostError.
+    Raises ConfigError for an unknown id, HostError.
     """
     from sqlalchemy import Text, cast, literal_column
 
@@ -58,7 +58,7 @@ def remove_damaged(
 
     def change(connection: "Connection") -> Sequence[DamagedRow]:
         removed, now = [], clock(connection, state.now)
-        # A name of the row itself: any of its values may be damaged.
+        # The database's own row name, because any value may be damaged.
         row_name = "rowid" if connection.dialect.name == "sqlite" else "ctid"
         place = cast(literal_column(row_name), Text)
         for name, table in UNTYPED.items():
@@ -68,7 +68,7 @@ def remove_damaged(
                 if found is None or found.id not in ids:
                     continue
                 connection.execute(table.delete().where(place == at))
-                if name == "state_identity":  # boards know the lab by one
+                if name == "state_identity":  # boards recognise the lab by this row
                     sql.insert(connection, name, {"id": secrets.token_hex(8)})
                 details = {"damaged": found.damaged}
                 add_audit(

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
     from labctl.state.sql import StateDatabase
 
-#: ``state``: idle, leased, offline. ``check``: verdict of a health check. ``recovery``: a rung of
-#: the ladder, and whether it helped. ``host``: a fault of the host whose boards failed. ``flip``: a
-#: verdict of a comparison that the same builds on the same board did not confirm.
+#: ``state``: idle, leased, offline. ``check``: verdict of a health check. ``recovery``: a recovery
+#: step, and whether it helped. ``host``: a fault of the host whose boards failed. ``flip``: verdict
+#: of a comparison that a repetition with the same builds on the same board did not confirm.
 EventKind = Literal["health", "state", "firmware", "check", "recovery", "host", "flip"]
 
 _NAMES = ("id", "board", "at", "kind", "value", "reason", "made_by", "details")
-#: Sound numbers of the rows of a log: other values do not count, wherever a database sorts them.
+#: Valid row numbers of a log; other values do not count, whatever their place in sorted rows.
 _SOUND = f"id BETWEEN 0 AND {MOST_WHOLE - 1}"
 
 
@@ -30,7 +30,7 @@ _SOUND = f"id BETWEEN 0 AND {MOST_WHOLE - 1}"
 class BoardEvent:
     """One event of a board."""
 
-    #: In the order in which they happened, also where a clock was set back.
+    #: In the order in which they happened, even if a clock was set back.
     id: int
     board: str
     #: Seconds since 1970 by the database's clock.
@@ -41,7 +41,7 @@ class BoardEvent:
     #: ``USER@HOST``, or the part of labctl that acted.
     made_by: str
     details: Mapping[str, Any]
-    #: Why its row cannot be read; None: it can.
+    #: Why its row cannot be read; None if it can.
     damaged: str | None = None
 
 
@@ -64,7 +64,7 @@ class BoardEvents:
         Args:
             board: one board; None: all.
             since: seconds since 1970.
-            kinds: only these; none: all.
+            kinds: only these; empty: all.
             limit: maximum number of events.
 
         Raises HostError, ConfigError.
@@ -139,8 +139,7 @@ def last_rows(
 ) -> builtins.list[tuple[dict[str, Any], str | None]]:
     """Return the last ``limit`` rows of a log, oldest first, with the damage of each.
 
-    ``wanted``: SQL of each condition, with its values. A row without a sound number comes before
-    all others.
+    ``wanted``: SQL of each condition, with its values. Rows without a valid number come first.
     """
     found: builtins.list[Any] = []
     for condition in (_SOUND, f"NOT ({_SOUND})", "id IS NULL"):
@@ -163,7 +162,7 @@ def set_state(
 ) -> None:
     """Record a board's state; add an event if the state has changed or has ``details``.
 
-    The transaction is the caller's.
+    Runs in the caller's transaction.
     """
     question = "SELECT state FROM board_health WHERE board = :board"
     if details or [(state,)] != sql.asker(connection)(question, {"board": board}):
@@ -178,7 +177,7 @@ def keep_row(connection: "Connection", board: str, values: Mapping[str, Any]) ->
 
 
 def clock(connection: "Connection", now: str) -> float:
-    """Return this moment by the database's clock, of which ``now`` is the SQL."""
+    """Return the present time by the database's clock; ``now`` is its SQL."""
     return float(sql.asker(connection)(f"SELECT {now}", {})[0][0])
 
 

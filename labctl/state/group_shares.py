@@ -1,9 +1,9 @@
-"""The jobs of a large group, dealt to its boards when they are submitted.
+"""The jobs of a large group, dealt to its boards at submission.
 
 If many boards took the longest job each time, they would change jobs in the same second, and wait
-for their host. So the jobs are dealt beforehand, as evenly as longest first does, and a board runs
-its share in an order independent of length. The last jobs of all shares are exchanged: a board that
-is ahead takes the longest ones. A board without a share of its own helps the others.
+for their host. So the jobs are dealt beforehand, as evenly as with longest first, and a board runs
+its share in an order independent of length. The last jobs of each share may go to other boards: a
+board that is ahead takes the longest ones. A board without a share helps the others.
 """
 
 import heapq
@@ -15,19 +15,19 @@ from labctl.state.waiting import Waiting
 
 #: Jobs are dealt if they may use more boards than this.
 DEALT_ABOVE = 16
-#: Number of last jobs of each share that are exchanged.
+#: Number of last jobs of each share that other boards may take.
 _LAST = 3
-#: A job this many times as long as the mean is not dealt: it begins before the others.
+#: A job at least this many times as long as the mean is not dealt, but begins before the others.
 _FAR_LONGER = 2
 
 
 def deal(
     jobs: Sequence[Waiting], dealt_seconds: Mapping[str, float] | None = None
 ) -> Mapping[str, str]:
-    """Return the home of each job that has one: the board with the least work of those it may use.
+    """Return the home of each dealt job: its board with the least work so far.
 
-    Longest first, and those that may use few boards before others. ``dealt_seconds``: board -> the
-    length of what was dealt to it before.
+    Jobs that may use few boards are dealt first, and among these the longest. ``dealt_seconds``:
+    board -> total length of the jobs dealt to it before.
     """
     if max((len(job.boards) for job in jobs), default=0) <= DEALT_ABOVE:
         return {}
@@ -44,7 +44,7 @@ def deal(
             ]
             heapq.heapify(heaps[job.boards])
         heap = heaps[job.boards]
-        while (load := loads.get(heap[0][-1], 0.0)) != heap[0][0]:  # another pool's job came
+        while (load := loads.get(heap[0][-1], 0.0)) != heap[0][0]:  # another pool added a job
             heapq.heapreplace(heap, (load, *heap[0][1:]))
         homes[job.id] = board = heap[0][-1]
         loads[board] = load + job.expected_seconds
@@ -54,7 +54,7 @@ def deal(
 def next_of_shares(
     jobs: Sequence[Waiting], free: Collection[str], busy: Mapping[str, float]
 ) -> Iterator[tuple[Waiting, str]]:
-    """Yield the next job of each free board; ``busy``: board -> time (s) until its job ends."""
+    """Yield the next job for each free board; ``busy``: board -> time (s) until its job ends."""
     shares = _Shares(jobs, busy)
     for board in free:
         if (job := shares.take(board)) is not None:
@@ -63,7 +63,7 @@ def next_of_shares(
 
 @dataclass
 class _Share:
-    """The jobs of one home that wait."""
+    """The waiting jobs of one home."""
 
     jobs: list[Waiting]
     seconds: float = 0.0
@@ -72,7 +72,7 @@ class _Share:
         return len(self.jobs)
 
     def fits(self, board: str) -> bool:
-        """Return True if a board may run all of it."""
+        """Return True if a board may run all jobs of the share."""
         return all(board in job.boards for job in self.jobs)
 
 
@@ -90,7 +90,7 @@ class _Shares:
         self._busy_seconds = sum(busy.get(board, 0.0) for board in boards)
 
     def take(self, board: str) -> Waiting | None:
-        """Remove the next job of a free board."""
+        """Remove and return the next job of a free board."""
         own = self._of.get(board)
         if own and (len(own) > _LAST or not self._is_exchanged(own)):
             job = min(own.jobs, key=_in_share)
@@ -107,17 +107,17 @@ class _Shares:
         return job
 
     def _left_for_each(self) -> int:
-        """Return how many jobs a board that is free now still takes, until all boards end."""
+        """Return the number of jobs that a free board still takes until all boards end."""
         waiting = sum(share.seconds for share in self._of.values())
         mean = waiting / max(1, sum(map(len, self._of.values())))
         until_end = (waiting + self._busy_seconds) / self._boards
         return min(_LAST, max(1, round(until_end / mean))) if mean > 0 else 1
 
     def _is_exchanged(self, share: _Share) -> bool:
-        """Return True if other boards could run a share's last jobs as well."""
+        """Return True if other boards may run a share's last jobs too."""
         return all(len(job.boards) == self._widest for job in share.jobs)
 
 
 def _in_share(job: Waiting) -> tuple[int, int, str]:
-    """Return the place of a job in its share: what many boards can take over comes late."""
+    """Return the place of a job in its share: jobs that many boards may take come late."""
     return len(job.boards), crc32(job.id.encode()), job.id

@@ -1,8 +1,8 @@
 """Groups of jobs: a batch, a night.
 
-A group may have an owner: the process that waits for it, which renews it like a lease. Once an
-owner is gone, nothing new of the group begins, until another owner takes it over or gives it to the
-workers alone. Only the database's clock counts.
+A group may have an owner: the process that waits for it, which renews it like a lease. Once the
+owner is gone, no further job of the group begins until another owner takes the group over or leaves
+it to the workers. Only the database's clock counts.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -49,7 +49,7 @@ class NewGroup:
     name: str
     #: ``USER@HOST``
     submitter: str
-    #: True if a unit that is broken off between its jobs is cancelled; else it continues.
+    #: True if a unit interrupted between its jobs is cancelled; else it continues.
     restarts: bool = False
 
 
@@ -69,12 +69,12 @@ class GroupJob:
     ended_at: float | None
     started_at: float | None
     attempts: int
-    #: Why its row cannot be read; None: it can.
+    #: Why its row cannot be read; None if it can.
     damaged: str | None = None
 
     @property
     def has_ended(self) -> bool:
-        """True once it is done or cancelled."""
+        """True once the job is done or cancelled."""
         return self.state in ("done", "cancelled")
 
 
@@ -92,11 +92,11 @@ class Groups:
         *,
         boards: Collection[str] = (),
     ) -> None:
-        """Begin a group, or take it over; without an owner its jobs need nobody but workers.
+        """Begin a group, or take it over; without an owner, its jobs need only workers.
 
-        ``is_dead`` returns True for an owner known to be gone: its attempts wait again at once.
-        On ``boards`` the owner runs the group's jobs itself, where no living worker does.
-        Raises HostTimeout while another owner is alive.
+        ``is_dead`` returns True for an owner known to be gone: its jobs wait again at once. On
+        ``boards`` without a living worker the owner runs the group's jobs itself. Raises
+        HostTimeout while another owner is alive.
         """
 
         def change(connection: "Connection") -> None:
@@ -139,7 +139,7 @@ class Groups:
         self._state.change(change)
 
     def tell_leaves(self, group: str, owner: str, leaves: Sequence[str]) -> None:
-        """Record the jobs, and contents of jobs, that the owner leaves: nobody waits for them."""
+        """Record the jobs and contents that the owner does not run: no other job waits for them."""
 
         def change(connection: "Connection") -> None:
             values = {"leaves": stored_names(leaves)}
@@ -148,7 +148,7 @@ class Groups:
         self._state.change(change)
 
     def leave(self, group: str, owner: str) -> None:
-        """Let nothing new of a group begin, unless another owner has it now."""
+        """Stop further jobs of a group from beginning, unless another owner has the group now."""
 
         def change(connection: "Connection") -> None:
             sql.update(connection, "job_group", {"id": group, "owner": owner}, {"expires": 0.0})
@@ -156,21 +156,21 @@ class Groups:
         self._state.change(change)
 
     def stopped(self) -> Mapping[str, str]:
-        """Return the groups whose owner is gone, with kind and name: nothing new of them begins."""
+        """Return the groups whose owner is gone, with kind and name: no job of them begins."""
         gone = f"owner IS NOT NULL AND expires < {self._state.now}"
         rows = self._state.ask(select("id, kind, name", "job_group", gone), {})
         found = (read("job_group", ("id", "kind", "name"), row)[0] for row in rows)
         return {one["id"]: f"{one['kind']} {one['name']}" for one in found}
 
     def jobs(self, jobs: Collection[str]) -> Sequence[GroupJob]:
-        """Return those of some jobs, by their ids, that exist."""
+        """Return the jobs with these ids, except ids that do not exist."""
         question = select(_NAMES, "job", "id IN")
         return self._state.asking(lambda ask: [*map(_group_job, rows_of(ask, question, jobs))])
 
     def news(self, group: str, since: float) -> tuple[Sequence[GroupJob], int]:
-        """Return the jobs of a group that run, were interrupted, or ended ``since`` then.
+        """Return the jobs of a group that run, were interrupted, or ended since ``since``.
 
-        With them, the number of those that have not ended.
+        Also return the number of jobs that have not ended.
         """
 
         def found(ask: "Ask") -> tuple[Sequence[GroupJob], int]:
@@ -183,7 +183,7 @@ class Groups:
         return self._state.asking(found)
 
     def waiting(self, group: str) -> Mapping[tuple[str, ...], Sequence[str]]:
-        """Return the waiting jobs of a group by the boards on which they may run."""
+        """Return the waiting jobs of a group, by the boards on which they may run."""
 
         def found(ask: "Ask") -> Mapping[tuple[str, ...], Sequence[str]]:
             question = "SELECT id, boards FROM job WHERE group_id = :group AND state = 'waiting'"
@@ -197,7 +197,7 @@ class Groups:
         return self._state.asking(found)
 
     def damaged(self, group: str) -> Mapping[str, str]:
-        """Return the damaged jobs of a group that have not ended, with what is wrong."""
+        """Return the damaged jobs of a group that have not ended, with the damage."""
         where = "group_id = :group AND ended_at IS NULL"
         found = self._state.asking(lambda ask: jobs_where(ask, where, {"group": group}))
         return {job.id: job.damaged for job in found if job.damaged}
@@ -210,7 +210,7 @@ class Groups:
         blame: Blame = Blame.INFRA,
         exit_status: int = ExitStatus.INFRA,
     ) -> None:
-        """End jobs that wait: no board is left for them, or their inputs cannot be had."""
+        """End waiting jobs: no board is left for them, or their inputs cannot be fetched."""
 
         def change(connection: "Connection") -> None:
             now, why = clock(connection, self._state.now), short_line(reason)

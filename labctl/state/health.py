@@ -1,7 +1,6 @@
-"""The health of each board. It is independent of the state: an idle board may be bad.
+"""The health of each board, independent of the board's state: an idle board may be bad.
 
-Health is the finding of people and health checks. State (idle, leased, offline) is the present use
-of the board.
+People and health checks determine the health. State (idle, leased, offline) is the present use.
 """
 
 import builtins
@@ -36,24 +35,25 @@ class Health(StrEnum):
     """Health of a board."""
 
     GOOD = "good"
-    #: Never checked, or the last check came to no verdict.
+    #: Never checked, or the last check gave no verdict.
     UNKNOWN = "unknown"
-    #: Its verdicts alternate between good and bad.
+    #: Verdicts alternate between good and bad.
     LOOPING = "looping"
     BAD = "bad"
-    #: Somebody works on the board itself.
+    #: A person works on the board itself.
     MAINTENANCE = "maintenance"
     RETIRED = "retired"
 
 
-#: Key of the evidence of a board that an untrusted recipe used: only an inspection or a person
-#: gives it another health.
+#: Key in the evidence for a board that an untrusted recipe used; only an inspection or a person can
+#: then change the board's health.
 UNTRUSTED = "untrusted"
-#: Its value until that inspection has ended. Stored in labs, and compared: it must not change.
+#: Value of :data:`UNTRUSTED` until the inspection has ended. It is stored in labs, and must not
+#: change.
 NOT_LOOKED_THROUGH = "an untrusted recipe ran on it, and it was not looked through since"
 #: Health of boards that do the work of users. An unknown board counts as fit.
 WORKING = (Health.GOOD, Health.UNKNOWN)
-#: Set by people, and ended by people alone.
+#: Only people set and end these.
 BY_PEOPLE = (Health.MAINTENANCE, Health.RETIRED)
 NEVER_CHECKED = "no health check yet"
 #: Contact of a board that answered, as in :func:`labctl.transport.readiness.board_state`.
@@ -71,7 +71,7 @@ class BoardHealth:
     since: float | None = None
     reason: str | None = NEVER_CHECKED
     made_by: str | None = None
-    #: Numbers, runs and probes behind the verdict.
+    #: Numbers, runs and probes that support the verdict.
     evidence: Mapping[str, Any] = field(default_factory=dict)
     #: The last entry of its history about its use: ``leased``, ``idle``, ``offline``.
     state: str | None = None
@@ -81,13 +81,13 @@ class BoardHealth:
     #: File of the probe, or id of the run, of the last health check.
     checked_run: str | None = None
     jobs_since_check: int = 0
-    #: Time from which a check is requested, and the reason.
+    #: Time from which a check is due on request, and the reason.
     check_wanted_at: float | None = None
     check_wanted_for: str | None = None
     #: Result of the last contact, a word of :func:`labctl.transport.readiness.board_state`.
     contact: str | None = None
     contact_at: float | None = None
-    #: Why its row cannot be read; no job of a user then runs on the board. None: it can.
+    #: Why its row cannot be read; users' jobs do not run on the board then. None if it can.
     damaged: str | None = None
 
     @property
@@ -106,7 +106,7 @@ class BoardHealth:
         return self.evidence.get(UNTRUSTED) == NOT_LOOKED_THROUGH
 
     def may_do(self, kind: UseKind) -> bool:
-        """Return True if uses of a kind may have the board."""
+        """Return True if uses of this kind may have the board."""
         rule = USES[kind].health
         return self.may_work or rule == "any" or (rule == "uninspected" and self.awaits_look)
 
@@ -123,13 +123,13 @@ class BoardHealth:
 
 
 def untrusted_use(pid: int) -> dict[str, Any]:
-    """Return the evidence of a board that a process of this host has for an untrusted recipe."""
+    """Return the evidence for a board that a process of this host uses for an untrusted recipe."""
     host, started = socket.gethostname(), start_time(pid)
     return {UNTRUSTED: NOT_LOOKED_THROUGH, "host": host, "pid": pid, "started": started}
 
 
 def out_of_service(ask: "Ask", boards: Collection[str] | None = None) -> dict[str, BoardHealth]:
-    """Return the boards whose health excludes users' jobs, by name; of ``boards``, or of all."""
+    """Return the boards whose health excludes users' jobs, by name; only ``boards``, or all."""
     if boards is None:
         rows = ask(select(_NAMES, _TABLE), {})
     else:
@@ -150,15 +150,15 @@ class Healths:
         return [_health(row) for row in rows]
 
     def get(self, board: str) -> BoardHealth:
-        """Return the health of a board; unknown if it was never checked."""
+        """Return the health of a board; ``unknown`` if it was never checked."""
         rows = self._state.ask(_OF_BOARD, {"board": board})
         return _health(rows[0]) if rows else BoardHealth(board)
 
     def require_work(self, board: str, by: str) -> None:
         """Raise BoardOutOfService unless ``by`` (``USER@HOST``) may use a board.
 
-        A user who holds a board may use it whatever its health: somebody has to find the fault.
-        Raises BoardBusy as :meth:`refuse_untrusted_use` does.
+        A user who holds a board may use it whatever its health, to find the fault. Raises BoardBusy
+        as :meth:`refuse_untrusted_use` does.
         """
         health = self.get(board)
         if not health.may_work and not any(
@@ -169,9 +169,9 @@ class Healths:
             health.require_work()
 
     def refuse_untrusted_use(self, health: BoardHealth) -> None:
-        """Raise BoardBusy while another process has a board for an untrusted recipe.
+        """Raise BoardBusy while another process uses a board for an untrusted recipe.
 
-        The inspection of the board is part of that.
+        This use includes the inspection of the board.
         """
         if self.has_untrusted_use(health):
             raise BoardBusy(
@@ -183,7 +183,7 @@ class Healths:
         """Return True if another process uses a board for an untrusted recipe, or inspects it."""
         host, pid = health.evidence.get("host"), health.evidence.get("pid")
         if not health.awaits_look or not isinstance(pid, int):
-            return False  # its inspection has failed
+            return False  # the inspection has failed
         if host == socket.gethostname():
             started = start_time(pid)
             is_the_same = started is not None and started == health.evidence.get("started")
@@ -202,8 +202,8 @@ class Healths:
     def working(self, boards: Sequence[str], by: str, *, untrusted: bool = False) -> Sequence[str]:
         """Return the boards that ``by`` may use, or may wait for.
 
-        An ``untrusted`` recipe begins with an inspection of its board if one is due. Raises
-        BoardOutOfService if there is no such board.
+        An ``untrusted`` recipe begins with an inspection of its board if an inspection is due.
+        Raises BoardOutOfService if no board is left.
         """
         found: builtins.list[str] = []
         refused: BoardOutOfService | None = None
@@ -224,7 +224,7 @@ class Healths:
     def history(
         self, board: str, *, since: float | None = None, limit: int | None = None
     ) -> Sequence[BoardEvent]:
-        """Return all that happened to a board, oldest first."""
+        """Return all events of a board, oldest first."""
         return BoardEvents(self._state).list(board, since=since, limit=limit)
 
     def set(
@@ -239,9 +239,9 @@ class Healths:
     ) -> BoardHealth:
         """Record the health of a board and the reason; return its health now.
 
-        Nothing changes while the health is one of ``unless``; with ``unless``, nor while its row is
-        damaged: a person decides. The history gets a line if the health has changed, and for each
-        step of an untrusted run. Raises HostError, ConfigError.
+        Changes nothing while the health is in ``unless``. With ``unless``, a damaged row does not
+        change either: a person decides. The history gets a line if the health has changed, and for
+        each step of an untrusted run. Raises HostError, ConfigError.
         """
         short = short_line(reason) or ""
 
@@ -271,7 +271,7 @@ class Healths:
         return self._state.change(change)
 
     def checked(self, board: str, run: str | None) -> None:
-        """Record that a health check of a board ended now; ``run`` is its probe or run."""
+        """Record that a health check of a board ended now; ``run``: the check's probe or run."""
 
         def change(connection: "Connection") -> None:
             now = clock(connection, self._state.now)
@@ -283,9 +283,9 @@ class Healths:
         self._state.change(change)
 
     def want_check(self, board: str, reason: str, *, after_s: float = 0.0) -> None:
-        """Request a health check before the next job of a user, ``after_s`` from now at the latest.
+        """Request a health check before the next user's job, at the latest ``after_s`` from now.
 
-        An earlier request stays.
+        An earlier time stays.
         """
 
         def change(connection: "Connection") -> None:
@@ -312,7 +312,7 @@ class Healths:
         self._state.change(change)
 
     def contacted(self, results: Mapping[str, str], *, by: str, reason: str | None = None) -> None:
-        """Record the results of contacts now, by board: words of ``transport.board_state``.
+        """Record the results of contacts, by board: words of ``transport.board_state``.
 
         The history gets a line if a board is lost or found again. Raises HostError, ConfigError.
         """
@@ -367,7 +367,7 @@ def _health(row: Sequence[Any]) -> BoardHealth:
 
 
 def _repair(connection: "Connection", health: BoardHealth) -> None:
-    """Replace a damaged row by what can be read of it."""
+    """Replace a damaged row by its readable values."""
     values = {name: getattr(health, name) for name in _NAMES} | {"evidence": None}
     sql.delete(connection, _TABLE, {"board": health.board})
     sql.insert(connection, _TABLE, values)

@@ -1,6 +1,6 @@
 """Holding boards for people, and releasing them.
 
-A hold keeps a board for a user from now on. It needs no running process; the holder's own runs take
+A hold keeps a board for a user from now on, without a running process. The holder's own runs take
 leases under it.
 """
 
@@ -36,7 +36,7 @@ HOLD_SECONDS = 8 * 3600.0
 
 
 def ended_document(ended: Mapping[str, Sequence[str]]) -> list[dict[str, object]]:
-    """Return as JSON what :meth:`Holds.release` ended on each board."""
+    """Return as JSON the ends that :meth:`Holds.release` made on each board."""
     return [{"board": board, "ended": what} for board, what in ended.items()]
 
 
@@ -57,8 +57,8 @@ class Holds:
     ) -> Reservation:
         """Keep a board for ``by`` (``USER@HOST``) from now on; replace their earlier hold.
 
-        Raises BoardBusy if another user uses or keeps the board in that time, or the user then has
-        too many boards; ConfigError for a time or a reason out of bounds, HostError.
+        Raises BoardBusy if another user uses or keeps the board in that time, or the user would
+        have too many boards; ConfigError for an invalid time or reason; HostError.
         """
         check_length(seconds)
         why = checked_reason(reason)
@@ -90,11 +90,11 @@ class Holds:
         force: bool = False,
         reason: str | None = None,
     ) -> list[str]:
-        """End a hold on a board. With ``force``, also another user's hold and the current lease.
+        """End a hold on a board; with ``force`` also another user's hold and the current lease.
 
-        An ended lease raises the board's epoch, so that its holder is refused everywhere. Returns a
-        description of each hold and lease that was ended; none if nobody had the board. Raises
-        ConfigError if force or a reason is missing, HostError.
+        Ending a lease raises the board's epoch, so that its holder is refused everywhere. Returns a
+        description of each ended hold and lease; empty if the board was free. Raises ConfigError if
+        force or a reason is missing, HostError.
         """
         why = checked_reason(reason)
 

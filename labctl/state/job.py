@@ -1,4 +1,4 @@
-"""A job of the queue, as it is submitted and as the database has it."""
+"""A job of the queue, as submitted and as stored."""
 
 import json
 import os
@@ -33,7 +33,8 @@ _WAITING_NAMES = (
     "max_seconds", "expected_seconds", "failures", "group_id", "unit", "board", "request",
     "reason", "home",
 )  # fmt: skip
-#: True of jobs in no group, and of groups that have no owner or one that is alive at ``:now``.
+#: True for jobs without a group, and in groups without an owner or whose owner is alive at
+#: ``:now``.
 IN_FORCE = (
     "(group_id IS NULL OR group_id NOT IN"
     " (SELECT id FROM job_group WHERE owner IS NOT NULL AND expires < :now))"
@@ -49,13 +50,13 @@ _REMAINING = ("board", "started_at", "expected_seconds")
 
 
 def new_job_id() -> str:
-    """Make the id of a new job: in a million, two are equal with a chance of 1 in 500."""
+    """Make the id of a new job: the chance of two equal ids in a million is 1 in 500."""
     return secrets.token_hex(6)
 
 
 @dataclass(frozen=True)
 class NewJob:
-    """A job to submit. ``request`` has everything that its run needs; JSON."""
+    """A job to submit. ``request``: JSON with everything that its run needs."""
 
     #: For people: the recipe's name.
     name: str
@@ -65,17 +66,18 @@ class NewJob:
     kind: UseKind = "run"
     priority: int = 0
     expected_seconds: float | None = None
-    #: Maximum duration; the board must not be kept for another user before that is over.
+    #: Maximum duration; during this time the board must not be kept for another user.
     max_seconds: float = 0.0
-    #: Shared limits that it uses besides those of its board.
+    #: Shared limits that it uses in addition to its board's limits.
     uses: tuple[str, ...] = ()
-    #: Its :class:`labctl.state.groups.JobGroup`.
+    #: Id of its group, see :mod:`labctl.state.groups`.
     group_id: str | None = None
-    #: Jobs of one unit run on one board in the order of their submission, with nothing between.
+    #: Jobs of one unit run on one board in the order of their submission, without other jobs
+    #: between.
     unit: str | None = None
     runner: Runner = "worker"
     submitter: str = field(default_factory=lambda: f"{user_name()}@{socket.gethostname()}")
-    #: Submitted twice, it is one job.
+    #: A second submission with this id adds no job.
     id: str = field(default_factory=new_job_id)
 
 
@@ -100,16 +102,16 @@ class Job:
     expected_seconds: float | None
     max_seconds: float
     state: JobState
-    #: Its board; of one that waits: kept for it, after the last job of its unit.
+    #: Its board; for a waiting job, the board kept for it after the last job of its unit.
     board: str | None
     worker: str | None
     #: Number of the current or last attempt; 0 before the first.
     attempts: int
     #: Number of attempts that infrastructure interrupted.
     failures: int
-    #: When the attempt counts as lost unless it is renewed.
+    #: Time at which the attempt counts as lost unless it is renewed.
     expires: float | None
-    #: Reason to stop it while it runs.
+    #: Reason to stop the running job.
     stop: str | None
     run: str | None
     started_at: float | None
@@ -119,23 +121,23 @@ class Job:
     reason: str | None
     #: Boards that broke under it -> the first time, in seconds since 1970.
     broken: Mapping[str, float]
-    #: Shared limits that it uses besides those of its board.
+    #: Shared limits that it uses in addition to its board's limits.
     uses: tuple[str, ...]
     group_id: str | None
     unit: str | None
     #: The board to which it was dealt; see :mod:`labctl.state.group_shares`.
     home: str | None
-    #: Why its row cannot be read: nobody runs it, and its board counts as taken. None: it can.
+    #: Why its row cannot be read: it does not run, and its board counts as taken. None if it can.
     damaged: str | None = None
 
     @property
     def waits(self) -> bool:
-        """True if it waits, and can be run."""
+        """True if the job waits, and is not damaged."""
         return self.state == "waiting" and self.damaged is None
 
     @property
     def may_have(self) -> tuple[str, ...]:
-        """Boards that it may have if it is damaged and runs, or nobody can read if it does."""
+        """Boards that a damaged job may be using: it runs, or its state is unreadable."""
         if self.damaged is None or self.state != "running":
             return ()
         own = () if self.board is None else (self.board,)
@@ -143,7 +145,7 @@ class Job:
 
     @property
     def host(self) -> str:
-        """Host that runs it, or ran it last, as the lab names it."""
+        """Host that runs it or ran it last; its name in the lab."""
         return str(self.worker).rsplit(":", 2)[0]
 
     @cached_property
@@ -153,20 +155,20 @@ class Job:
         return found
 
     def document(self) -> dict[str, object]:
-        """Return it as JSON, without the request and what only the order of a group needs."""
+        """Return the job as JSON, without the request and the home."""
         document = asdict(self)
         del document["request"], document["home"]
         return document
 
 
 def homes_of(ask: "Ask", jobs: Sequence[NewJob]) -> Mapping[str, str]:
-    """Deal jobs that are submitted together: return the home of each that has one.
+    """Deal jobs that are submitted together; return the home of each dealt job.
 
-    Raises ConfigError for a length that no job can have.
+    Raises ConfigError for an invalid length of a job.
     """
     groups: dict[str, dict[str, list[NewJob]]] = {}
     for job in jobs:
-        checked("job", {"expected_seconds": job.expected_seconds})  # a NaN is equal to no load
+        checked("job", {"expected_seconds": job.expected_seconds})  # NaN never compares equal
         if job.group_id is not None:
             groups.setdefault(job.group_id, {}).setdefault(job.unit or job.id, []).append(job)
     found: dict[str, str] = {}
@@ -201,7 +203,7 @@ def add(
     *,
     home: str | None = None,
 ) -> None:
-    """Store a job that waits, unless there is one of its id. Raises ConfigError."""
+    """Store a waiting job, unless its id exists already. Raises ConfigError."""
     if not job.boards:
         raise ConfigError(f"job {job.name}: no board is given")
     if sql.asker(connection)("SELECT 1 FROM job WHERE id = :id", {"id": job.id}):
@@ -236,7 +238,7 @@ def add(
 def begin(
     connection: "Connection", job: Job, board: str, now: float, *, worker: str, seconds: float
 ) -> Job:
-    """Let a job run, in an open transaction; its first sign of life lasts ``seconds``."""
+    """Let a job run, in an open transaction; not renewed, it is lost after ``seconds``."""
     changes: dict[str, Any] = {
         "state": "running",
         "board": board,
@@ -258,7 +260,7 @@ def follows(ask: "Ask", job: Job) -> bool:
 
 
 def claimed_by(job: Job) -> BoardBusy:
-    """Return the error for a board that a job has claimed, and may not have taken yet."""
+    """Return the error for a board that a job has claimed but may not have leased yet."""
     from labctl.units import local_time
 
     return BoardBusy(
@@ -269,7 +271,7 @@ def claimed_by(job: Job) -> BoardBusy:
 
 
 def worker_name(host: str | None = None) -> str:
-    """Make a name for this process as a worker; ``host``: as the lab names this host."""
+    """Make a name for this process as a worker; ``host``: name of this host in the lab."""
     return f"{host or socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
 
 
@@ -286,13 +288,13 @@ def jobs_where(
 
 
 def jobs_of(ask: "Ask", ids: Collection[str]) -> Mapping[str, Job]:
-    """Return jobs by their ids."""
+    """Return the jobs with these ids, by id."""
     rows = sql.rows_of(ask, select(_NAMES, "job", "id IN"), ids)
     return {job.id: job for job in _whole(ask, rows)}
 
 
 def damaged_jobs(ask: "Ask") -> list[Job]:
-    """Return the damaged jobs that run, or of which nobody can read if they do."""
+    """Return the damaged jobs that run, or whose state is unreadable."""
     rows = ask(select(_NAMES, "job", "state NOT IN ('waiting', 'done', 'cancelled')"), {})
     found = [
         (values, why)
@@ -304,7 +306,7 @@ def damaged_jobs(ask: "Ask") -> list[Job]:
 
 
 def _whole(ask: "Ask", rows: Sequence[Sequence[Any]]) -> list[Job]:
-    """Return the jobs of the rows of whole jobs, with what they share."""
+    """Return the jobs of complete rows, with the contents and boards that they share."""
     found = [_read(row) for row in rows]
     lists = boards_of(ask, {values["boards"] for values, _ in found})
     contents = contents_of(ask, {values["request"] for values, _ in found})
@@ -320,7 +322,7 @@ def _whole(ask: "Ask", rows: Sequence[Sequence[Any]]) -> list[Job]:
 
 
 def _read(row: Sequence[Any]) -> tuple[dict[str, Any], str | None]:
-    """Return the values of a job's row, and why it is damaged."""
+    """Return the values of a job's row, and its damage."""
     values, why = read("job", _NAMES, row)
     missing = [name for name in ("board", "worker", "expires") if values[name] is None]
     if why is None and values["state"] == "running" and missing:
@@ -330,7 +332,7 @@ def _read(row: Sequence[Any]) -> tuple[dict[str, Any], str | None]:
 
 @lru_cache(maxsize=4096, typed=True)
 def _is_sound(*row: object) -> bool:
-    """Return True for a job's row that is not damaged: most are asked for many times."""
+    """Return True if a job's row is not damaged. Cached: most rows are checked many times."""
     return _read(row)[1] is None
 
 
@@ -344,12 +346,12 @@ def _job(values: Mapping[str, Any], why: str | None, boards: tuple[str, ...], co
 
 
 def update(connection: "Connection", job: str, **values: object) -> None:
-    """Give columns of a job new values. Raises ConfigError."""
+    """Set columns of a job. Raises ConfigError."""
     sql.update(connection, "job", {"id": job}, values)
 
 
 def job_in(connection: "Connection", job: str) -> Job:
-    """Return a job, in an open transaction. Raises ConfigError if there is none."""
+    """Return a job, in an open transaction. Raises ConfigError if the id is unknown."""
     found = jobs_of(sql.asker(connection), {job})
     if job not in found:
         raise ConfigError(f"no job {job!r}", hint="`labctl queue` shows the jobs")
@@ -380,7 +382,7 @@ def end(
 
 
 def waiting_of(job: Job) -> Waiting:
-    """Return the facts of a job that the order needs."""
+    """Return a job's facts that the order needs."""
     values = {name: getattr(job, name) for name in _WAITING_NAMES}
     return _waiting({**values, "request": ""}, job.boards)
 
@@ -388,11 +390,11 @@ def waiting_of(job: Job) -> Waiting:
 def waiting_for(
     ask: "Ask", now: float, boards: Collection[str], jobs: Collection[str] | None = None
 ) -> list[tuple[Waiting, str | None]]:
-    """Return the jobs that may begin on some of these boards, and why each waits.
+    """Return the jobs that may begin on any of these boards, with the reason why each waits.
 
-    With ``jobs`` only those. Of a unit that is its next job, with the length and the contents of
-    all that are left; none while one of it runs. Damaged jobs are left out, those of groups without
-    an owner, and those whose process still fetches their inputs.
+    With ``jobs``, only jobs of these ids. A unit is represented by its next job, with the length
+    and contents of all its remaining jobs, and left out while one of its jobs runs. Also left out:
+    damaged jobs, jobs of groups whose owner is gone, and jobs whose process still fetches inputs.
     """
     named = sql.rows_of(ask, "SELECT DISTINCT sha256 FROM board_list WHERE board IN", boards)
     wanted = {digest for (digest,) in named}
@@ -426,7 +428,7 @@ def waiting_for(
 
 
 def remaining(ask: "Ask", now: float) -> Mapping[str, float]:
-    """Return the boards on which jobs run -> the time (s) until each is expected to end."""
+    """Return board -> expected time (s) until the job that runs on it ends."""
     found = {}
     for row in ask(select(_REMAINING, "job", "state = 'running'"), {}):
         one, damaged = read("job", _REMAINING, row)
@@ -440,7 +442,7 @@ _BEGUN_UNITS = "SELECT DISTINCT unit FROM job WHERE state = 'running' AND unit I
 
 
 def _whole_unit(jobs: list[tuple[Waiting, str | None]]) -> tuple[Waiting, str | None]:
-    """Return the next of a unit's jobs, with the length and the contents of all."""
+    """Return the next job of a unit, with the length and the contents of all its jobs."""
     first, reason = min(jobs, key=lambda one: (one[0].position, one[0].id))
     whole = replace(
         first,
@@ -453,7 +455,7 @@ def _whole_unit(jobs: list[tuple[Waiting, str | None]]) -> tuple[Waiting, str | 
 
 @lru_cache(maxsize=8192, typed=True)
 def _read_waiting(*row: object) -> tuple[Mapping[str, Any], str | None]:
-    """Read a row of a waiting job: most are asked for many times."""
+    """Read a row of a waiting job. Cached, because most rows are read many times."""
     return read("job", _WAITING_NAMES, row)
 
 

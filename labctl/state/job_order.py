@@ -1,8 +1,8 @@
 """The order of the queue.
 
-1. The next job of a unit of which a job has just ended: its board is kept for it.
-2. Jobs that somebody moved to the front, the last moved first.
-3. Greater priority before smaller.
+1. The next job of a unit whose previous job has just ended: the board is kept for it.
+2. Jobs moved to the front, the last moved first.
+3. Higher priority first.
 4. Within a priority, the user with the fewest running jobs; of one user's jobs and groups, the one
    with the fewest running jobs. What is handed out counts at once, so that they take turns; where
    they have equally many, who had the free board last comes after the others.
@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from labctl.state.group_shares import next_of_shares
 from labctl.state.waiting import Waiting
 
-#: User and group of a job.
+#: A job's user and group.
 Source = tuple[str, str | None]
 #: Number of running jobs by user and group.
 Running = Mapping[Source, int]
@@ -44,11 +44,11 @@ def hand_out(
     *,
     busy: Mapping[str, float] | None = None,
 ) -> Iterator[tuple[Waiting, str]]:
-    """Yield jobs with the free board that each gets.
+    """Yield jobs, each with its free board.
 
-    That is the first of its boards that suits it; for a job of a group the one that the fewest
-    waiting jobs can use, unless it is dealt to another. ``last``: who had these boards last;
-    ``busy``: other boards -> the time (s) until the job of each is expected to end.
+    A job gets the first suitable board of its list. A job of a group gets the board that the fewest
+    waiting jobs can use, unless it is dealt to another board. ``last``: last users of these boards;
+    ``busy``: other boards -> expected time (s) until their jobs end.
     """
     free, counts = set(boards), Counter(dict(running))
     wanted = Counter(board for job in waiting for board in free.intersection(job.boards))
@@ -75,7 +75,7 @@ def _turns(
     last: Collection[Source] = (),
     busy: Mapping[str, float] | None = None,
 ) -> Iterator[tuple[Waiting, str | None]]:
-    """Yield all jobs, some with a board of their own; ``counts`` may change between two of them."""
+    """Yield all jobs, some with their own board; ``counts`` may change between two jobs."""
     kept = (job for job in waiting if job.kept)
     moved = (job for job in waiting if job.position < 0 and not job.kept)
     yield from ((job, None) for job in (*sorted(kept, key=_place), *sorted(moved, key=_place)))
@@ -97,7 +97,7 @@ def _turns(
 def _of_group(
     jobs: Sequence[Waiting], free: Sequence[str], busy: Mapping[str, float]
 ) -> Sequence[tuple[Waiting, str | None]]:
-    """Return a group's jobs in their order: what is not dealt comes before the boards' shares."""
+    """Return a group's jobs in their order: jobs that are not dealt, then the boards' shares."""
     dealt = [job for job in jobs if job.home in job.boards and job.failures == 0]
     if not dealt:
         return [(job, None) for job in longest_first(jobs)]
@@ -139,11 +139,11 @@ def _in_turn(
 
 
 def longest_first(jobs: Sequence[Waiting]) -> Sequence[Waiting]:
-    """Return a group's jobs in their order: all boards are to end at about the same time.
+    """Return a group's jobs in an order that lets all boards end at about the same time.
 
-    Longest first: equal boards then take at most 4/3 of the least time (Graham 1969). Where jobs
-    may use different boards, those of the set of boards with the most work for each come first. A
-    job that was broken off twice comes last: other jobs first show if its boards are well.
+    Longest first: equal boards then take at most 4/3 of the least possible time (Graham 1969). If
+    jobs may use different sets of boards, the set with the most work per board comes first. A job
+    that was interrupted twice comes last: other jobs first show whether its boards are well.
     """
     doubtful = [job for job in jobs if job.failures > 1]
     found = _by_load([job for job in jobs if job.failures <= 1])
@@ -151,7 +151,7 @@ def longest_first(jobs: Sequence[Waiting]) -> Sequence[Waiting]:
 
 
 def _by_load(jobs: Sequence[Waiting]) -> Iterator[Waiting]:
-    """Yield jobs longest first, those before others whose boards have more work left."""
+    """Yield the longest job of the boards with the most work left, then the next."""
     pools: dict[tuple[str, ...], list[Waiting]] = {}
     for job in jobs:
         pools.setdefault(job.boards, []).append(job)
@@ -159,7 +159,7 @@ def _by_load(jobs: Sequence[Waiting]) -> Iterator[Waiting]:
         pool.sort(key=_length, reverse=True)
     sets = {boards: frozenset(boards) for boards in pools}
     wider = {boards: [other for other in pools if sets[boards] <= sets[other]] for boards in pools}
-    # One job of others on one of few boards delays them more than on one of many.
+    # A foreign job delays a small set of boards more than a large set.
     longest = max((job.expected_seconds for job in jobs), default=0.0)
     loads = {boards: longest / max(1, len(boards)) for boards in pools}
     for boards, pool in pools.items():
@@ -169,7 +169,7 @@ def _by_load(jobs: Sequence[Waiting]) -> Iterator[Waiting]:
     heapq.heapify(heap)
     while heap:
         load, boards = heap[0]
-        if -load != loads[boards]:  # it has become less
+        if -load != loads[boards]:  # the load has become less
             heapq.heapreplace(heap, (-loads[boards], boards))
             continue
         job = pools[boards].pop()

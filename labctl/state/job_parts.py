@@ -1,6 +1,6 @@
-"""Parts that jobs share: their contents, and the lists of the boards on which they may run.
+"""Parts that jobs share: contents, and lists of the boards on which jobs may run.
 
-Both are stored once, by their SHA-256, however many jobs have them.
+Each part is stored once, by its SHA-256, for any number of jobs.
 """
 
 import hashlib
@@ -38,14 +38,14 @@ def store_boards(connection: "Connection", boards: Sequence[str]) -> str:
 
 
 def contents_of(ask: "Ask", digests: Collection[str]) -> Mapping[str, str]:
-    """Return contents, which are JSON, by their SHA-256; damaged ones are left out."""
+    """Return contents (JSON) by their SHA-256, except damaged ones."""
     rows = sql.rows_of(ask, "SELECT sha256, content FROM job_content WHERE sha256 IN", digests)
     found = (read("job_content", ("sha256", "content"), row) for row in rows)
     return {values["sha256"]: values["content"] for values, damaged in found if not damaged}
 
 
 def boards_of(ask: "Ask", digests: Collection[str]) -> Mapping[str, tuple[str, ...]]:
-    """Return lists of boards by their SHA-256, best boards first; damaged rows are left out."""
+    """Return lists of boards by their SHA-256, best boards first, without damaged rows."""
     question = "SELECT sha256, place, board FROM board_list WHERE sha256 IN"
     stored: dict[str, list[Row]] = {}
     for row in sql.rows_of(ask, question, digests):
@@ -57,7 +57,7 @@ def _boards(digest: str, rows: "Sequence[Row]") -> tuple[str, ...]:
     if all(type(place) is int and type(board) is str for _, place, board in rows):
         names = tuple(board for _, _, board in sorted(rows))
         if _digest(json.dumps(names)) == digest:
-            return names  # as it was stored, and checked
+            return names  # matches its SHA-256
     found = [read("board_list", ("sha256", "place", "board"), row) for row in rows]
     sound = {values["place"]: values["board"] for values, damaged in found if not damaged}
     return tuple(sound[place] for place in sorted(sound))
@@ -66,7 +66,7 @@ def _boards(digest: str, rows: "Sequence[Row]") -> tuple[str, ...]:
 def drop_unused(
     connection: "Connection", contents: Collection[str], lists: Collection[str]
 ) -> None:
-    """Remove those of these contents and lists of boards that no job has any more."""
+    """Remove those contents and lists of boards that no job uses any more."""
     from labctl.state.statements import DROP_CONTENT, DROP_LIST
 
     for drop, digests in ((DROP_CONTENT, contents), (DROP_LIST, lists)):
@@ -75,7 +75,7 @@ def drop_unused(
 
 
 def _put(connection: "Connection", table: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Store the rows of one digest, in place of damaged ones."""
+    """Store the rows of one digest; replace damaged rows."""
     sql.delete(connection, table, {"sha256": rows[0]["sha256"]})
     sql.insert(connection, table, *rows)
 

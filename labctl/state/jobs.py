@@ -1,8 +1,8 @@
 """Jobs: the queue of a lab. A job waits, runs on one board under one worker, and ends once.
 
-Each attempt has a number. Its worker renews it; an attempt that is not renewed was lost with its
-worker, and the job waits again. Later reports of an older attempt are refused. Only the database's
-clock counts. The order of jobs: :mod:`labctl.state.job_order`.
+Each attempt has a number. Its worker renews it; an attempt that is not renewed counts as lost with
+its worker, and the job waits again. Late reports of an older attempt are refused. Only the
+database's clock counts. The order of jobs: :mod:`labctl.state.job_order`.
 """
 
 from collections import Counter
@@ -50,24 +50,24 @@ if TYPE_CHECKING:
     from labctl.database.base import Ask
     from labctl.state.sql import StateDatabase
 
-#: A job that ended is kept for this time (s).
+#: Time (s) for which an ended job is kept.
 _KEPT_SECONDS = 90 * 86_400.0
-#: One submission removes at most this number of older jobs.
+#: Maximum number of old jobs that one submission removes.
 _MOST_REMOVED = 200
 #: A board is kept for the next job of a unit for this number of leases.
 KEPT_LEASES = 2.0
-#: No worker renews an attempt for this time (s).
+#: Time (s) that is too long for any renewal of an attempt.
 _AHEAD_SECONDS = 86_400.0
 _SOUND_PLACE = f"position BETWEEN {-MOST_WHOLE} AND {MOST_WHOLE - 1}"
 _ENDED = "state IN ('done', 'cancelled')"
-#: Groups that were left long ago, and in which no job has ended lately.
+#: Groups whose owner left long ago, and in which no job has ended lately.
 _GONE_GROUPS = select(
     "id",
     "job_group",
     "owner IS NOT NULL AND made_at < :before AND expires < :before",
     "id NOT IN (SELECT group_id FROM job WHERE group_id IS NOT NULL AND ended_at >= :before)",
 )
-#: The jobs that nobody needs any more.
+#: The jobs that are no longer needed.
 _OLD = (
     select(
         "id", "job", "ended_at BETWEEN 0 AND :before", _ENDED, order="ended_at", limit=_MOST_REMOVED
@@ -90,7 +90,7 @@ class Jobs:
         self._state = state
 
     def submit(self, *jobs: NewJob) -> Sequence[Job]:
-        """Append jobs to the queue, in this order and all at once; existing ids are kept."""
+        """Append jobs to the queue, in this order, in one transaction; skip existing ids."""
 
         def change(connection: "Connection") -> Sequence[Job]:
             now, seconds = self._now(connection), self._state.lease_seconds
@@ -109,8 +109,8 @@ class Jobs:
     def list(self, *, ended: int = 0) -> Sequence[Job]:
         """Return running jobs, waiting jobs in order, then the last ``ended`` jobs that ended.
 
-        Damaged jobs that have not ended are among the running ones or after the waiting ones. Those
-        of a group whose owner is gone are among the waiting ones.
+        Damaged jobs that have not ended are among the running jobs or after the waiting jobs. The
+        jobs of a group whose owner is gone are among the waiting jobs.
         """
 
         def found(ask: "Ask") -> tuple[list[Job], list[Job]]:
@@ -139,7 +139,7 @@ class Jobs:
         return [*running, *ordered, *damaged, *over]
 
     def get(self, job: str) -> Job | None:
-        """Return a job by its id; None if there is none."""
+        """Return a job by its id; None if the id is unknown."""
         return self._state.asking(lambda ask: jobs_of(ask, {job})).get(job)
 
     def find(self, name: str) -> Job:
@@ -161,8 +161,8 @@ class Jobs:
     def cancel(self, job: str, reason: str) -> Job:
         """Cancel a waiting job, or ask the worker of a running job to stop it; return it.
 
-        A damaged job is removed. One that its worker last renewed by a clock years ahead ends at
-        once. Raises ConfigError if it has ended.
+        A damaged job is removed. A job that its worker last renewed by a clock years ahead ends at
+        once. Raises ConfigError if the job has ended.
         """
         why = short_line(reason) or ""
 
@@ -189,7 +189,7 @@ class Jobs:
         self._state.change(lambda connection: update(connection, job, expected_seconds=seconds))
 
     def move(self, job: str, *, priority: int | None = None, first: bool = False) -> Job:
-        """Give a waiting job another priority, or the first place. Raises ConfigError.
+        """Change the priority of a waiting job, or move it to the front. Raises ConfigError.
 
         The waiting jobs of its unit move with it, in their order.
         """
@@ -222,7 +222,7 @@ class Jobs:
             self._state.change(lambda connection: free_lost(connection, self._now(connection)))
 
     def wanted_boards(self) -> set[tuple[str, UseKind]]:
-        """Return each board that a waiting job or a job of a lost worker may use, with the kind."""
+        """Return each board that a waiting job or a lost worker's job may use, with the kind."""
         now = self._state.now
         kinds = self._kinds(
             f"runner = 'worker' AND {IN_FORCE.replace(':now', now)} AND"
@@ -238,14 +238,13 @@ class Jobs:
         suits: Callable[[], Suits] = lambda: _always,
         group: str | None = None,
     ) -> Sequence[Job]:
-        """Give free boards to the next jobs; return the jobs of this worker, now running.
+        """Give free boards to the next jobs; return this worker's new running jobs.
 
-        ``suits`` is called at the begin of each try, for its function may count what it admits.
+        ``suits`` is called at the start of each try, because its function may count admitted jobs.
 
-        Before that, jobs of lost workers wait again. A board whose next job waits in the foreground
-        is kept free for it, and so is one whose next job is of another than the given ``group``. A
-        job is skipped if its user may not have the board for the job's maximum duration; its
-        ``reason`` then says why.
+        Before that, jobs of lost workers wait again. A board stays free for its next job if that
+        job waits in the foreground, or is not of the given ``group``. A job is skipped if its user
+        may not have the board for the job's maximum duration; its ``reason`` then says why.
         """
         from labctl.state.claims import Claim
 
@@ -254,9 +253,9 @@ class Jobs:
     def claim_own(self, job: str, boards: Sequence[str], worker: str) -> Job | None:
         """Give a free board to a job of this process, if it is its turn.
 
-        Jobs that no process runs now, for there is no worker, do not come before it. This also
-        renews the wait: where nobody could renew it, since the database was away, the job keeps its
-        place. Raises LeaseLost if somebody cancelled the job.
+        Jobs that no process can run now do not come before it, for example without a worker. This
+        also renews the wait; the job keeps its place even if the database was unreachable for
+        renewals. Raises LeaseLost if somebody cancelled the job.
         """
         from labctl.state.claims import Claim
 
@@ -264,7 +263,7 @@ class Jobs:
         return claimed[0] if claimed else None
 
     def _run_by_somebody(self) -> Suits:
-        """Return a function: False for jobs that nobody runs on a board."""
+        """Return a function: False if no process runs the job on the board."""
         left: dict[str, list[Collection[str]]] = {}
         workers = Workers(self._state)
         for worker in workers.list():
@@ -293,18 +292,18 @@ class Jobs:
         return self.to_stop(worker)
 
     def attempts(self, worker: str) -> Mapping[str, str | None]:
-        """Return the jobs that a worker has now -> why they have to stop; None: they need not."""
+        """Return the jobs of a worker -> why they must stop; None if they may continue."""
         question = "SELECT id, stop FROM job WHERE worker = :worker AND state = 'running'"
         rows = self._state.ask(question, {"worker": worker})
         found = (read("job", ("id", "stop"), row)[0] for row in rows)
         return {one["id"]: one["stop"] for one in found}
 
     def waiting(self, boards: Sequence[str]) -> Sequence[Waiting]:
-        """Return the jobs that may begin on some of these boards."""
+        """Return the jobs that may begin on any of these boards."""
         return [one for one, _ in self._state.asking(self._waiting_for(boards))]
 
     def remaining(self) -> Mapping[str, float]:
-        """Return the boards on which jobs run -> the time (s) until each is expected to end."""
+        """Return board -> expected time (s) until the job that runs on it ends."""
         return self._state.asking(lambda ask: remaining(ask, self._asked_now(ask)))
 
     def follows(self, job: Job) -> bool:
@@ -317,9 +316,9 @@ class Jobs:
         return lambda ask: waiting_for(ask, self._asked_now(ask), boards)
 
     def waiting_contents(self, boards: Sequence[str]) -> Mapping[tuple[str, str], str]:
-        """Return kind and SHA-256 of each content that waits for a worker -> a job that has it.
+        """Return (kind, SHA-256) of each content that waits for a worker -> a job that has it.
 
-        Only jobs that may run on some of these boards.
+        Only jobs that may run on any of these boards.
         """
         names = ("kind", "request", "boards", "id")
 
@@ -345,7 +344,7 @@ class Jobs:
         return [job for job in found if not job.damaged]
 
     def start(self, job: Job, run: str) -> Job:
-        """Record the run of a job before it begins. Raises LeaseLost if the attempt was lost."""
+        """Record a job's run before the run begins. Raises LeaseLost if the attempt was lost."""
 
         def change(connection: "Connection") -> Job:
             self._check(connection, job)
@@ -363,7 +362,7 @@ class Jobs:
         reason: str | None = None,
         state: Literal["done", "cancelled"] = "done",
     ) -> Job:
-        """End a job. Raises LeaseLost if the attempt was lost: another has the job."""
+        """End a job. Raises LeaseLost if the attempt was lost: another attempt has the job."""
 
         def change(connection: "Connection") -> Job:
             found, now = self._check(connection, job), self._now(connection)
@@ -379,10 +378,10 @@ class Jobs:
     ) -> Job:
         """Let an interrupted job wait again, or end it after too many failures.
 
-        With ``blame_board`` the board broke: the job goes to a board on which it was not tried, as
-        long as there is one, and is itself to blame by the rule of :mod:`labctl.state.blame`. An
-        attempt that did not happen or was stopped is not ``counted``. Raises LeaseLost as
-        :meth:`finish` does.
+        With ``blame_board`` the board broke: the job goes to a board on which it was not tried yet,
+        if any is left; it may itself be to blame by the rule of :mod:`labctl.state.blame`. With
+        ``counted`` False, the attempt did not happen or was stopped, and is not a failure. Raises
+        LeaseLost as :meth:`finish` does.
         """
 
         def change(connection: "Connection") -> Job:
@@ -396,10 +395,10 @@ class Jobs:
         return self._state.change(change)
 
     def step_aside(self, job: Job, reason: str) -> None:
-        """Let others have the board of a process's job; :meth:`claim_own` takes one again.
+        """Free the board of a process's job for other jobs; :meth:`claim_own` takes a board again.
 
-        The job keeps its place, and nobody waits for it. Its attempt did not happen. Raises
-        LeaseLost as :meth:`finish` does, and if somebody cancelled the job.
+        The job keeps its place, but other jobs do not wait for it. Its attempt does not count.
+        Raises LeaseLost as :meth:`finish` does, and if the job was cancelled.
         """
 
         def change(connection: "Connection") -> None:
@@ -455,7 +454,7 @@ def _always(_job: Waiting, _board: str) -> bool:
 
 
 def remove_old(connection: "Connection", now: float) -> None:
-    """Remove some of the jobs that ended long ago, or wait in a group that was left long ago."""
+    """Remove some of the jobs that ended long ago, or wait in a group whose owner left long ago."""
     before = {"before": now - _KEPT_SECONDS}
     ask = sql.asker(connection)
     if old := [str(job) for question in _OLD for (job,) in ask(question, before)]:
@@ -466,7 +465,7 @@ def remove_old(connection: "Connection", now: float) -> None:
 
 
 def _remove(connection: "Connection", jobs: Sequence[str]) -> None:
-    """Remove jobs, and what no other job shares with them."""
+    """Remove jobs, and their contents and lists of boards that no other job uses."""
     ask = sql.asker(connection)
     shared = sql.rows_of(ask, "SELECT request, boards FROM job WHERE id IN", jobs)
     for job in jobs:

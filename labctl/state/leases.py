@@ -1,15 +1,15 @@
 """Leases of boards in the lab's state: who may use which board, why, and until when.
 
-A lease has an epoch above all earlier ones of its board. It ends when it is released, or when its
-holder no longer renews it. Only the database's clock counts for that; a holder stops earlier, by
+A lease has a higher epoch than all earlier leases of its board. It ends when it is released, or
+when its holder no longer renews it. Only the database's clock decides; a holder stops earlier, by
 its own monotonic clock.
 
-Each lease is of a job: of one that has claimed the board, or of one that begins and ends with it,
-in the same transactions. Who may have the board is decided by :mod:`labctl.state.admission`.
+Each lease belongs to a job: the job has claimed the board, or begins and ends with the lease, in
+the same transactions. :mod:`labctl.state.admission` decides who may have the board.
 
-The token of a board's last lease stays after its end: by it a host recognises the lease of one of
-its dead processes. The hardware of the lease stays too: a board with two names, for instance in the
-devices.yaml of two users, is one board here.
+After a lease has ended, its token stays: a host recognises the lease of its own dead process by it.
+The hardware's identity stays too: a board with two names, for example in the devices.yaml of two
+users, is one board here.
 """
 
 import builtins
@@ -52,13 +52,13 @@ if TYPE_CHECKING:
     from labctl.database.base import Ask
     from labctl.state.sql import StateDatabase
 
-#: The holder of a lease stops after this part of its time, at the latest. The rest is for data on
-#: its way to arrive and for differences between clocks.
+#: The holder of a lease stops at the latest after this share of its time. The rest is for data
+#: still on the way, and for differences between clocks.
 _USABLE = 0.9
 
 _TABLE = "board_lease"
 _NAMES = tuple(COLUMNS[_TABLE])
-#: A reader of leases cannot use them.
+#: Columns for readers of leases, who do not get the token.
 _SHOWN = tuple("'' AS token" if name == "token" else name for name in _NAMES)
 _OF_BOARD = select(_NAMES, _TABLE, "CAST(board AS TEXT) = :board")
 _OTHER_NAMES = select(_NAMES, _TABLE, "hardware = :hardware AND board <> :board")
@@ -66,13 +66,13 @@ _OTHER_NAMES = select(_NAMES, _TABLE, "hardware = :hardware AND board <> :board"
 
 @dataclass(frozen=True)
 class StateLease:
-    """One board's lease. Times are seconds since 1970 by the database's clock."""
+    """The lease of one board. Times are seconds since 1970 by the database's clock."""
 
     board: str
     epoch: int
-    #: Proof of the holder; empty for everybody else.
+    #: Proof of the holder; empty for all other readers.
     token: str = field(repr=False)
-    #: ``USER@HOST`` for whom it is held.
+    #: ``USER@HOST`` that holds it.
     holder: str
     host: str
     pid: int
@@ -83,9 +83,9 @@ class StateLease:
     #: Identity of the hardware, whatever the board's name; None if it was never contacted.
     hardware: str | None
     since: float
-    #: None: it has ended.
+    #: None if it has ended.
     expires: float | None
-    #: Why its row cannot be read; the board then counts as taken. None: it can.
+    #: Why its row cannot be read; the board then counts as taken. None if it can.
     damaged: str | None = None
     #: Time of :func:`steady_seconds` before which its holder must have renewed it.
     stop_before: float = 0.0
@@ -96,7 +96,7 @@ class StateLease:
 
 
 def steady_seconds() -> float:
-    """Return the time (s) of a clock that is never set; it also counts while the host sleeps."""
+    """Return the time (s) of a clock that is never set, and also runs while the host sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -105,7 +105,7 @@ class BoardLeases:
 
     def __init__(self, state: "StateDatabase"):
         self._state = state
-        #: A lease that is not renewed ends after this time (s).
+        #: Time (s) after which a lease ends unless it is renewed.
         self.seconds = state.lease_seconds
 
     def list(self) -> list[StateLease]:
@@ -113,7 +113,7 @@ class BoardLeases:
         return [lease for now, lease in self._known(_SHOWN) if lease.is_live(now)]
 
     def _known(self, names: Sequence[str]) -> builtins.list[tuple[float, StateLease]]:
-        """Return the last lease of each board, by board, with the present time."""
+        """Return the last lease of each board, each with the present time."""
         question = select((self._state.now, *names), _TABLE, order="board")
         return [(now, _lease(row)) for now, *row in self._state.ask(question, {})]
 
@@ -122,7 +122,7 @@ class BoardLeases:
         return next((lease for lease in self.list() if lease.board == board), None)
 
     def refuse_if_taken(self, wish: "Wish") -> None:
-        """Raise what :meth:`acquire` would; change nothing. Of a left run nobody knows more yet."""
+        """Raise the errors of :meth:`acquire`, except for a left run; change nothing."""
 
         def check(ask: "Ask") -> None:
             if now := ask(f"SELECT {self._state.now}", {}):
@@ -131,7 +131,7 @@ class BoardLeases:
         self._state.asking(check)
 
     def left_run(self, wish: "Wish") -> BoardBusy | None:
-        """Return that a run whose process died may be on the board that has the wish's token."""
+        """Return an error if a run whose process died may be on the board with the wish's token."""
 
         def answer(ask: "Ask") -> BoardBusy | None:
             now, lease = ask(f"SELECT {self._state.now}", {}), find(ask, wish.board)
@@ -142,9 +142,10 @@ class BoardLeases:
         return self._state.asking(answer)
 
     def refuse_other_name(self, board: str, token: str) -> None:
-        """Raise BoardBusy while the lease with this token is on a board of another name.
+        """Raise BoardBusy while the lease with this token is on a board with another name.
 
-        The lease file on the board has the token of the lease here, so it shows the name in use.
+        The lease file on the board has the token of the lease here, so the token shows the name in
+        use.
         """
         for now, lease in self._known(_NAMES):
             if lease.token == token and lease.board != board and lease.is_live(now):
@@ -161,7 +162,7 @@ class BoardLeases:
         token: str | None = None,
         **more: Any,
     ) -> StateLease:
-        """Take a board as :meth:`take` does; ``more`` are fields of the wish."""
+        """Take a board as :meth:`take` does; ``more``: fields of the wish."""
         more["token"] = token or secrets.token_hex(16)
         epochs = {"minimum_epoch": minimum_epoch, "keep_epoch": keep_epoch}
         return self.take(Wish(board, purpose, **more), seconds=seconds, **epochs)
@@ -177,14 +178,14 @@ class BoardLeases:
         """Take a free board for ``seconds``, with an epoch of at least ``minimum_epoch``.
 
         Args:
-            wish: the board, and what for.
-            seconds: it ends after this time unless it is renewed; by default the lab's time.
-            minimum_epoch: one above the board's own.
-            keep_epoch: epoch of a lease on the board that continues although its holder is dead: it
-                is kept, unless there was a greater one.
+            wish: the board, and the purpose.
+            seconds: the lease ends after this time unless it is renewed; default: the lab's time.
+            minimum_epoch: the board's own epoch plus 1.
+            keep_epoch: epoch of a lease on the board that continues although its holder is dead;
+                kept unless a higher epoch was used.
 
-        Raises BoardBusy that names the holder, BoardOutOfService, LeaseLost: the wish's job was
-        lost; HostError, ConfigError.
+        Raises BoardBusy with the holder, BoardOutOfService, LeaseLost if the wish's job was lost,
+        HostError, ConfigError.
         """
         lasting, board = self.seconds if seconds is None else seconds, wish.board
 
@@ -223,7 +224,7 @@ class BoardLeases:
         lease = self._state.change(take, backup=False)
         if steady_seconds() < lease.stop_before:
             return lease
-        return self._state.change(take, backup=False)  # the database was away before it answered
+        return self._state.change(take, backup=False)  # the first answer of the database was lost
 
     def renew(self, lease: StateLease, seconds: float | None = None) -> StateLease:
         """Extend a lease to at least ``seconds`` from now; by default the lab's time.
@@ -260,7 +261,7 @@ class BoardLeases:
         return [_kept(one, live.get(one.board), stop) for one in leases]
 
     def raise_epoch(self, lease: StateLease, epoch: int) -> StateLease:
-        """Give a lease a greater epoch, because the board's own was above it.
+        """Give a lease a higher epoch, because the board's own epoch was higher.
 
         Raises LeaseLost, HostError.
         """
@@ -291,7 +292,7 @@ class BoardLeases:
         self._state.change(change, backup=False)
 
     def kept_for_others(self, leases: Sequence[StateLease]) -> Mapping[str, Reservation]:
-        """Return, by board, another user's reservation in force now: no trial may start there."""
+        """Return other users' reservations in force now, by board: no trial may start there."""
         holders = {lease.board: lease.holder for lease in leases}
         return {
             board: one
@@ -310,34 +311,34 @@ class BoardLeases:
 
 @dataclass(frozen=True)
 class Wish:
-    """A board that somebody wants at once, and what for."""
+    """A board that a caller wants at once, and the purpose."""
 
     board: str
     purpose: str
     kind: UseKind = "run"
-    #: ``USER@HOST`` for whom it is taken.
+    #: ``USER@HOST`` that takes it.
     holder: str = field(default_factory=lambda: short_line(this_user()) or "")
-    #: Maximum duration (s) of the work. It must end before the board is kept for another user.
+    #: Maximum duration (s) of the work, which must end before the board is kept for another user.
     planned_seconds: float = 0.0
-    #: The job that has claimed the board, and the number of its attempt; None: a new one begins.
+    #: The job that has claimed the board, and the number of its attempt; None: a new job begins.
     job: str | None = None
     attempt: int | None = None
-    #: The run that it is for.
+    #: The run that needs the board.
     run: str | None = None
-    #: Identity of the hardware; None: that of the last lease.
+    #: Identity of the hardware; None: as in the last lease.
     hardware: str | None = None
     #: Returns True if the holder of a token is known to be dead.
     is_dead: Callable[[str], bool] = lambda _token: False
-    #: True if no program of the last holder's is on the board: the caller has seen it.
+    #: True if the caller has seen that no program of the last holder is on the board.
     is_idle: bool = False
     #: A new token of the caller.
     token: str = field(default="", repr=False)
-    #: Id of the job that begins.
+    #: Id of the new job.
     new_job: str = field(default_factory=new_job_id)
 
 
 class Decision:
-    """The answer to a wish at one moment, and the job that has the board then."""
+    """The answer to a wish at one moment, and the job that gets the board."""
 
     def __init__(self, ask: "Ask", now: float, state: "StateDatabase", wish: Wish):
         self._ask, self._now, self._state, self._wish = ask, now, state, wish
@@ -351,7 +352,7 @@ class Decision:
             self._job = None
 
     def check(self) -> None:
-        """Raise BoardBusy, BoardOutOfService or LeaseLost unless it is granted."""
+        """Raise BoardBusy, BoardOutOfService or LeaseLost unless the wish is granted."""
         wish, before = self._wish, self.before
         is_own = before is not None and before.is_live(self._now) and self._is_own(before)
         for lease in (before, *self._others):
@@ -374,7 +375,7 @@ class Decision:
 
     @property
     def is_again(self) -> bool:
-        """True if the last lease is what this wish was granted before."""
+        """True if this wish was granted before: the last lease is its result."""
         wish, before = self._wish, self.before
         own = (wish.job, wish.new_job)
         return before is not None and before.token == wish.token and before.job in own
@@ -387,7 +388,7 @@ class Decision:
         return self._job is not None and self._job.board == self._wish.board
 
     def _check_claims(self) -> None:
-        """Raise LeaseLost if the wish's attempt was lost, BoardBusy if it has to be alone."""
+        """Raise LeaseLost if the wish's attempt was lost, BoardBusy if it cannot be alone."""
         wish, job = self._wish, self._job
         if wish.job is not None:
             is_same = job is not None and wish.attempt in (None, job.attempts)
@@ -418,7 +419,7 @@ class Decision:
         )
 
     def begin(self, connection: "Connection", seconds: float) -> Job:
-        """Return the job that has the board: the wish's, or one that begins with the lease."""
+        """Return the job that gets the board: the wish's, or a new job."""
         wish = self._wish
         if self._job is None:
             new = NewJob(
@@ -448,9 +449,9 @@ class Decision:
 def left_run(
     ask: "Ask", now: float, lease: StateLease, wish: Wish | None = None
 ) -> BoardBusy | None:
-    """Return that a run whose process died may still be on its board; None: not, or it is wished.
+    """Return an error if a dead process's run may be on its board; None if the wish allows it.
 
-    ``lease`` is the last of the board; it is over, or its holder is dead.
+    ``lease``: the board's last lease; it has ended, or its holder is dead.
     """
     if lease.expires is None or lease.job is None:
         return None
@@ -473,13 +474,13 @@ def left_run(
 
 
 def find(ask: "Ask", board: str) -> StateLease | None:
-    """Return the last lease of a board; None if it never had one."""
+    """Return the last lease of a board; None if the board was never leased."""
     rows = ask(_OF_BOARD, {"board": board})
     return _lease(rows[0]) if rows else None
 
 
 def other_names(ask: "Ask", board: str, hardware: str | None) -> Sequence[StateLease]:
-    """Return the last leases of the same board under other names."""
+    """Return the last leases of the same board under its other names."""
     return [*map(_lease, ask(_OTHER_NAMES, {"hardware": hardware, "board": board}))]
 
 
@@ -492,7 +493,7 @@ def find_live(ask: "Ask", board: str, now: float) -> StateLease | None:
 
 @contextmanager
 def leases_kept(connection: "Connection") -> Iterator[None]:
-    """Replace all tables inside: no lease of a backup is in force, and no epoch is used twice.
+    """Protect leases while the block restores all tables: end the backup's leases, reuse no epoch.
 
     Living holders keep their boards.
     """
@@ -506,7 +507,7 @@ def leases_kept(connection: "Connection") -> Iterator[None]:
         lease = _lease(row)
         restored = find(sql.asker(connection), lease.board)
         if restored is None or lease.damaged or restored.epoch <= lease.epoch:
-            # As it is: a damaged one keeps its board.
+            # Unchanged: a damaged lease keeps its board.
             values = dict(zip(_NAMES, row, strict=True))
             sql.delete(connection, _TABLE, {"board": values["board"]})
             connection.execute(UNTYPED[_TABLE].insert(), values)
@@ -521,7 +522,7 @@ def end(
     *,
     epochs: int = 0,
 ) -> None:
-    """End a lease; its epoch is raised by ``epochs``. What can be read of a damaged one stays."""
+    """End a lease; raise its epoch by ``epochs``. Readable values of a damaged lease stay."""
     epoch = min(lease.epoch + epochs, MOST_WHOLE)
     _replace(connection, replace(lease, epoch=epoch, expires=None))
     _note_end(connection, lease, now, by, reason)
@@ -538,7 +539,7 @@ def _note_end(
 ) -> None:
     """Record the end of a lease in the board's history, from which quotas count.
 
-    The job of the lease ends with it, and that of a process that ``is_dead``.
+    The job of the lease ends with it. With ``is_dead``, so does the job of the dead process.
     """
     runners = ("lease", "process") if is_dead else ("lease",)
     job = None if lease.job is None else jobs_of(sql.asker(connection), {lease.job}).get(lease.job)
@@ -550,7 +551,7 @@ def _note_end(
 
 
 def busy(lease: StateLease, board: str | None = None) -> BoardBusy:
-    """Return the error for a board that another user has, perhaps under another name."""
+    """Return the error for a board that another user uses, perhaps under another name."""
     from labctl.units import local_time
 
     if lease.damaged is not None:
@@ -569,13 +570,13 @@ def busy(lease: StateLease, board: str | None = None) -> BoardBusy:
 
 
 def lost(lease: StateLease, now: StateLease | None) -> LeaseLost:
-    """Return the error for a holder that lost its board; ``now`` is the new lease."""
+    """Return the error for a holder that lost its board; ``now``: the new lease."""
     after = f": {now.damaged or f'{now.holder} has it now ({now.purpose})'}" if now else ""
     return LeaseLost(f"the lease of board {lease.board} has ended{after}")
 
 
 def _kept(lease: StateLease, now: StateLease | None, stop: float) -> StateLease | LeaseLost:
-    """Return a holder's lease as it is ``now``, if that is still its own."""
+    """Return a holder's lease as it is ``now``, or LeaseLost if another holder has the board."""
     if now is None or now.damaged or now.token != lease.token:
         return lost(lease, now)
     return replace(now, stop_before=stop)
@@ -587,7 +588,7 @@ def _lease(row: Sequence[Any]) -> StateLease:
 
 
 def _mine(lease: StateLease, now: float) -> dict[str, object]:
-    """Return the values that name a lease as long as it is its holder's."""
+    """Return the values that identify a lease, as long as the same holder has it."""
     return {"of_board": lease.board, "of_token": lease.token, "moment": now}
 
 

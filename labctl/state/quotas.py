@@ -1,4 +1,4 @@
-"""Quotas: the limits of one user's share of a lab's boards. Some kinds of use do not count."""
+"""Quotas: limits of a user's share of a lab's boards. Some kinds of use do not count."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ _HINT = "wait, or release a board; `quotas` in devices.yaml says how much a user
 
 
 class QuotaCheck:
-    """Check at one moment, in the caller's transaction. A user is the same on all hosts."""
+    """Quota check at one moment, in the caller's transaction. A user is the same on all hosts."""
 
     def __init__(self, ask: "Ask", now: float, quotas: Mapping[str, Quota]):
         self._ask = ask
@@ -34,7 +34,7 @@ class QuotaCheck:
         self._used: dict[str, float] = {}
 
     def check(self, board: str, holder: str) -> None:
-        """Raise BoardBusy if ``USER@HOST`` may not also have ``board`` now."""
+        """Raise BoardBusy if the quota does not allow ``USER@HOST`` to have ``board`` now too."""
         user = _user(holder)
         quota = self._quotas.get(user, self._quotas.get(EACH))
         if quota is None:
@@ -76,7 +76,7 @@ def check_reserved(
     *,
     quotas: Mapping[str, Quota],
 ) -> None:
-    """Raise BoardBusy if ``USER@HOST`` may not also have ``board`` at some time."""
+    """Raise BoardBusy if the quota forbids ``board`` for ``USER@HOST`` at some time."""
     user = _user(holder)
     quota = quotas.get(user, quotas.get(EACH))
     if quota is None or quota.boards is None:
@@ -87,7 +87,7 @@ def check_reserved(
         if row["begins"] < ends and row["ends"] > begins
         if row["kind"] != "maintenance" and row["board"] != board and _is(row["holder"], user)
     ]
-    # Nobody has more boards than when one of them begins.
+    # A user's number of boards is highest at the beginning of a reservation.
     for moment in {begins, *(row["begins"] for row in kept if row["begins"] > begins)}:
         others = sorted({row["board"] for row in kept if row["begins"] <= moment < row["ends"]})
         if len(others) >= quota.boards:
@@ -109,7 +109,7 @@ def _boards(ask: "Ask", now: float, user: str) -> set[str]:
 
 
 def _used_seconds(ask: "Ask", now: float, user: str) -> float:
-    """Return the time (s) that a user's commands had boards in the last day, over all boards."""
+    """Return the total time (s) that a user's commands had boards in the last day."""
     begin = now - _DAY_SECONDS
     used = 0.0
     for row in _leases(ask, now):
@@ -131,7 +131,7 @@ def _leases(ask: "Ask", now: float) -> Iterator[Mapping[str, Any]]:
 def _rows(
     ask: "Ask", table: str, names: Sequence[str], later: str = "", than: float = 0.0
 ) -> Iterator[Mapping[str, Any]]:
-    """Yield the sound rows of a table: what a damaged one says counts for nobody."""
+    """Yield the undamaged rows of a table; damaged rows count for no user."""
     question = select(names, table, *([later] if later else ()))
     for row in ask(question, {"than": than} if later else {}):
         values, damaged = read(table, names, row)

@@ -1,4 +1,4 @@
-"""Periods in which a board is kept: by a hold from now on, by a reservation, for maintenance.
+"""Periods in which a board is kept: a hold from now on, a reservation, maintenance.
 
 They exclude other users; the owner takes leases as usual. Maintenance excludes everybody.
 """
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from labctl.database.base import Ask
     from labctl.state.sql import StateDatabase
 
-#: ``hold``: from now on. ``reservation``: for a later time. ``maintenance``: nobody starts work
-#: then. ``job``: a damaged job of the queue may have the board.
+#: ``hold``: from now on. ``reservation``: for a later time. ``maintenance``: no work starts in this
+#: period. ``job``: a damaged job of the queue may be using the board.
 ReservationKind = Literal["hold", "reservation", "maintenance", "job"]
 
 _NAMES = tuple(COLUMNS["reservation"])
@@ -39,7 +39,7 @@ class Reservation:
     id: str
     board: str
     kind: ReservationKind
-    #: ``USER@HOST``, or ``USER`` for any host. For maintenance: its author.
+    #: ``USER@HOST``, or ``USER`` for any host. For maintenance: the author.
     holder: str
     begins: float
     ends: float
@@ -47,25 +47,25 @@ class Reservation:
     #: Its author.
     made_by: str
     made_at: float
-    #: Why its row cannot be read; it then keeps the board from everybody. None: it can.
+    #: Why its row cannot be read; nobody gets the board then. None if it can.
     damaged: str | None = None
 
     def lets_use_unwell(self, holder: str) -> bool:
-        """Return True if ``USER@HOST`` may use the board then, whatever its health."""
+        """Return True if ``USER@HOST`` may use the board then, whatever the board's health."""
         return self.kind == "hold" and self.lets_in(holder)
 
     def lets_in(self, holder: str) -> bool:
-        """Return True if ``USER@HOST`` may use the board then."""
+        """Return True if ``USER@HOST`` may use the board in this period."""
         is_open = self.kind != "maintenance" and self.damaged is None
         return is_open and is_same_user(self.holder, holder)
 
     def is_between(self, begin: float, end: float) -> bool:
-        """Return True if it keeps the board at some moment between two times."""
+        """Return True if the board is kept at some moment between two times."""
         return self.damaged is not None or (self.begins < end and self.ends > begin)
 
 
 def is_same_user(one: str, other: str) -> bool:
-    """Return True if both are one user: ``USER`` alone, as on pages, matches any host."""
+    """Return True if both name one user: ``USER`` alone, as on pages, matches any host."""
     (user, host, _), (other_user, other_host, _) = one.partition("@"), other.partition("@")
     return one == other or (user == other_user and not (host and other_host))
 
@@ -77,11 +77,11 @@ class Reservations:
         self._state = state
 
     def list(self, board: str | None = None) -> Sequence[Reservation]:
-        """Return those that have not ended, by begin. Raises HostError, ConfigError."""
+        """Return the periods that have not ended, by begin. Raises HostError, ConfigError."""
         return [one for _, one in self.to_come() if board is None or one.board == board]
 
     def of_leased(self) -> Sequence[tuple[str, Reservation]]:
-        """Return those in force now, with each name under which their board was leased."""
+        """Return the periods in force now, with each name under which their board was leased."""
         kept = self.in_force()
         leased = self._state.ask("SELECT board, hardware FROM board_lease", {}) if kept else ()
         hardware: dict[Any, Any] = dict(leased)
@@ -93,14 +93,14 @@ class Reservations:
         ]
 
     def in_force(self) -> Sequence[Reservation]:
-        """Return those in force now."""
+        """Return the periods in force now."""
         found = [
             one for at, one in self.to_come() if one.is_between(at, math.nextafter(at, math.inf))
         ]
         return sorted(found, key=lambda one: one.board)
 
     def to_come(self) -> Sequence[tuple[float, Reservation]]:
-        """Return those that have not ended, by begin, each with the present time."""
+        """Return the periods that have not ended, by begin, each with the present time."""
         now = self._state.now
         question = _question_for_left((now, *_NAMES), now)
         found = [(at, _reservation(row)) for at, *row in self._state.ask(question, {})]
@@ -118,10 +118,10 @@ class Reservations:
         kind: ReservationKind = "reservation",
         reason: str | None = None,
     ) -> Reservation:
-        """Keep a board for a period. It does not affect a lease in force.
+        """Keep a board for a period. A lease in force is not affected.
 
-        Raises BoardBusy if the board is kept for another user then, or the user has too many
-        boards, ConfigError for an invalid time, HostError.
+        Raises BoardBusy if the board is kept for another user in this period, or the user would
+        have too many boards; ConfigError for an invalid time; HostError.
         """
         check_length(ends - begins)
         why = checked_reason(reason)
@@ -147,9 +147,9 @@ class Reservations:
     def cancel(
         self, number: str, *, by: str, via: str = "cli", force: bool = False, reason: str | None
     ) -> Reservation:
-        """End a reservation; another user's needs ``force`` and a reason.
+        """End a reservation; ending another user's reservation needs ``force`` and a reason.
 
-        Raises ConfigError if there is none, or it is another user's, HostError.
+        Raises ConfigError for an unknown one, or another user's without ``force``; HostError.
         """
         why = checked_reason(reason)
 
@@ -183,9 +183,9 @@ class Reservations:
 def kept(
     connection: "Connection", board: str, begins: float, ends: float, hardware: str | None = None
 ) -> Sequence[Reservation]:
-    """Return what keeps a board at some moment between two times, ordered by begin.
+    """Return the periods of a board that overlap the time between two times, by begin.
 
-    ``hardware`` is the identity of the hardware, by default that of the last lease.
+    ``hardware``: identity of the hardware; default: as in the last lease.
     """
     ask = sql.asker(connection)
     if hardware is None:
@@ -198,7 +198,7 @@ def kept(
 
 
 def reservations_from(ask: "Ask", now: float) -> Mapping[str, Sequence[Reservation]]:
-    """Return, by board, what keeps it now or later, ordered by begin."""
+    """Return, by board, the periods that have not ended, by begin."""
     found: dict[str, list[Reservation]] = {}
     for one in _not_ended(ask, now):
         found.setdefault(one.board, []).append(one)
@@ -212,7 +212,7 @@ def _reservation(row: Sequence[Any]) -> Reservation:
 
 
 def check_length(seconds: float) -> None:
-    """Raise ConfigError for a time for which no board is held or reserved."""
+    """Raise ConfigError for a duration for which boards cannot be held or reserved."""
     if not SHORTEST_USE_SECONDS <= seconds <= LONGEST_USE_SECONDS:
         raise ConfigError("a board is held or reserved for one minute to 30 days")
 
@@ -223,13 +223,13 @@ def _not_ended(ask: "Ask", now: float) -> Sequence[Reservation]:
 
 
 def _question_for_left(names: Sequence[str], now: str) -> str:
-    """Return the question for what has not ended: of a damaged row nobody knows that it has."""
+    """Return the query for periods that have not ended; a row with a damaged end counts too."""
     left = f"NOT COALESCE(ends BETWEEN 0 AND {now}, FALSE)"
     return select(names, "reservation", left, order="begins, board, id")
 
 
 def _of_jobs(jobs: Iterable[Job]) -> Iterator[Reservation]:
-    """Yield what damaged jobs keep."""
+    """Yield the boards that damaged jobs keep."""
     for job in jobs:
         for board in job.may_have:
             yield Reservation(
@@ -268,7 +268,7 @@ def end_reservation(connection: "Connection", one: Reservation) -> None:
 
 
 def check_force(owner: str, what: str, *, force: bool, reason: str | None) -> None:
-    """Raise ConfigError unless another user's is ended with force and a reason."""
+    """Raise ConfigError if another user's period is ended without force and a reason."""
     if not force:
         raise ConfigError(f"{what} is {owner}'s", hint="ask them; or end it: --force --reason TEXT")
     if not (reason or "").strip():

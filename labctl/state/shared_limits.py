@@ -1,4 +1,4 @@
-"""Shared limits, counted from the running jobs of all hosts: of each use of a board."""
+"""Shared limits, counted over the running jobs of all hosts, for every kind of use."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -12,14 +12,14 @@ from labctl.state.uses import USES
 if TYPE_CHECKING:
     from labctl.database.base import Ask
 
-#: Number of jobs that the reason of a waiting job names.
+#: Maximum number of jobs named in the reason of a waiting job.
 _NAMED = 3
 _NAMES = ("name", "board", "uses", "kind")
 _RUNNING = select(_NAMES, "job", "state = 'running' AND expires >= :now")
 
 
 class LimitCheck:
-    """Check at one moment, in the caller's transaction."""
+    """Limit check at one moment, in the caller's transaction."""
 
     def __init__(self, ask: "Ask", now: float, limits: SharedLimits):
         self._limits = limits
@@ -33,7 +33,7 @@ class LimitCheck:
                 self.took(job["board"], job["uses"], job["name"])
 
     def check(self, board: str, uses: Sequence[str]) -> None:
-        """Raise BoardBusy if a limit has no room for one more job on a board."""
+        """Raise BoardBusy if a limit does not allow one more job on a board."""
         for limit in self._limits.of(board, uses):
             users, most = self._users.get(limit, []), self._limits.most[limit]
             if len(users) >= most:

@@ -1,6 +1,6 @@
 """SQL of the lab's state: the database interface of its parts, and rows in a transaction.
 
-Questions are texts; what changes rows is SQLAlchemy's.
+Queries are text; changes of rows use SQLAlchemy.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -23,7 +23,7 @@ _AT_ONCE = 500
 
 
 class StateDatabase(Protocol):
-    """The database of a lab's state, for its parts, which are below the state itself."""
+    """Interface of the state's database for the state's parts."""
 
     @property
     def quotas(self) -> "Mapping[str, Quota]":
@@ -31,7 +31,7 @@ class StateDatabase(Protocol):
 
     @property
     def shared_limits(self) -> "SharedLimits":
-        """Limits of what the boards share."""
+        """Limits of the resources that boards share."""
 
     @property
     def lease_seconds(self) -> float:
@@ -42,16 +42,16 @@ class StateDatabase(Protocol):
         """SQL of the current time: seconds since 1970 by the database's clock."""
 
     def ask(self, question: str, values: Mapping[str, object]) -> "list[Row]":
-        """Return rows; none if nothing was ever stored. Raises HostError, ConfigError."""
+        """Return rows; empty if nothing was ever stored. Raises HostError, ConfigError."""
 
     def asking(self, do: "Callable[[Ask], T]") -> T:
-        """Return what ``do`` returns, which asks several questions, maybe again."""
+        """Return the result of ``do``, which runs several queries, maybe repeatedly."""
 
     def change(self, do: "Callable[[Connection], T]", *, backup: bool = True) -> T:
-        """Return what ``do`` returns, which changes the state in one transaction, maybe again."""
+        """Return the result of ``do``, which changes the state in one transaction, maybe again."""
 
     def together(self, item: T, do: Callable[[Sequence[T]], None]) -> None:
-        """Process an item in one transaction with items of other threads."""
+        """Process an item in one transaction together with items of other threads."""
 
 
 @lru_cache(maxsize=512)
@@ -62,7 +62,7 @@ def _read(question: str) -> "TextClause":
 
 
 def asker(connection: "Connection") -> "Ask":
-    """Return a function that asks in an open transaction, as a database does outside of one."""
+    """Return a function that queries in an open transaction."""
 
     def ask(question: str, values: Mapping[str, object]) -> "list[Row]":
         return [tuple(row) for row in connection.execute(_read(question), values)]
@@ -76,7 +76,7 @@ def rows_of(
     values: "Collection[str]",
     others: Mapping[str, object] | None = None,
 ) -> "list[Row]":
-    """Return the rows of a query that ends with IN, for any number of values."""
+    """Return the rows of a query that ends with IN; there may be any number of values."""
     found, left = list["Row"](), sorted(values)
     while left:
         some, left = left[:_AT_ONCE], left[_AT_ONCE:]
@@ -87,7 +87,7 @@ def rows_of(
 
 
 def insert(connection: "Connection", table: str, *rows: Mapping[str, Any]) -> None:
-    """Store new rows, which have the same columns. Raises ConfigError."""
+    """Store new rows with the same columns. Raises ConfigError."""
     for row in rows:
         checked(table, row)
     if rows:
@@ -97,7 +97,7 @@ def insert(connection: "Connection", table: str, *rows: Mapping[str, Any]) -> No
 def update(
     connection: "Connection", table: str, key: Mapping[str, Any], values: Mapping[str, Any]
 ) -> bool:
-    """Give the rows with these values of ``key`` new values; return True if there are any.
+    """Set new values in the rows with these values of ``key``; return True if any row matches.
 
     Raises ConfigError.
     """
@@ -107,12 +107,12 @@ def update(
 
 
 def delete(connection: "Connection", table: str, key: Mapping[str, Any]) -> bool:
-    """Remove the rows with these values of ``key``; return True if there were any."""
+    """Remove the rows with these values of ``key``; return True if any row matched."""
     named = {f"key_{name}": value for name, value in key.items()}
     return connection.execute(_delete(table, tuple(key)), named).rowcount > 0
 
 
-# SQLAlchemy compiles each of them once.
+# SQLAlchemy compiles each statement once.
 
 
 @lru_cache(maxsize=64)

@@ -1,4 +1,4 @@
-"""SQLAlchemy's tables of the lab's state, made from their columns' declarations."""
+"""SQLAlchemy tables of the lab's state, made from the declarations of their columns."""
 
 import secrets
 from typing import Any
@@ -39,7 +39,7 @@ TABLE = {
     )
     for name, columns in COLUMNS.items()
 }
-#: The same tables without types: damaged rows go through them as they are.
+#: The same tables without types, to read and write damaged rows unchanged.
 UNTYPED = {name: table(name, *map(column, columns)) for name, columns in COLUMNS.items()}
 JOB, GROUP, LEASE = TABLE["job"], TABLE["job_group"], TABLE["board_lease"]
 _ENDED = ("done", "cancelled")
@@ -61,7 +61,7 @@ for _table, *_columns in (
 ):
     Index(f"{_table}_by_{_columns[0]}", *(TABLE[_table].c[one] for one in _columns))
 for _name, _column, _only in (
-    # Of a damaged state nobody knows that the job does not run.
+    # A job with a damaged state may be running.
     ("job_begun", JOB.c.id, JOB.c.state.not_in(("waiting", *_ENDED))),
     ("job_not_ended", JOB.c.id, JOB.c.state.not_in(_ENDED)),
     ("job_kept", JOB.c.board, and_(JOB.c.state == "waiting", JOB.c.board.is_not(None))),
@@ -71,7 +71,7 @@ for _name, _column, _only in (
 
 
 def make_tables(connection: Connection) -> None:
-    """Make all tables, and the name of this state."""
+    """Create all tables, and the name of this state."""
     METADATA.create_all(connection, checkfirst=False)
-    # One process may make the states of several labs: each gets its own name.
+    # One process may create the states of several labs; each state gets its own name.
     connection.execute(TABLE["state_identity"].insert().values(id=secrets.token_hex(8)))

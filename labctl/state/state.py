@@ -1,7 +1,7 @@
 """The database of a lab's state, and its backups.
 
-It is ``labctl.sqlite`` beside devices.yaml, or tables in the lab's PostgreSQL. In both cases a
-backup is a SQLite file with the same tables.
+The database is ``labctl.sqlite`` beside devices.yaml, or tables in the lab's PostgreSQL. A backup
+is always a SQLite file with the same tables.
 """
 
 import hashlib
@@ -56,10 +56,10 @@ def _write_backup(database: Database, path: Path) -> None:
     """Copy the state to a new file. Raises ConfigError, HostError."""
 
     def read(connection: "Connection") -> Rows:
-        SCHEMA.check(SCHEMA.found(connection))  # tables that are unknown here would be left out
+        SCHEMA.check(SCHEMA.found(connection))  # tables unknown here would be missing
         return _rows(connection)
 
-    rows = database.change(read)  # alone, so that all tables are of one moment
+    rows = database.change(read)  # exclusive, so that all tables are of one moment
     with host_writes(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         made = tempfile.TemporaryDirectory(dir=path.parent, prefix=".labctl-")
@@ -120,7 +120,7 @@ def _rows(connection: "Connection") -> Rows:
 
 FILE_NAME = "labctl.sqlite"
 BACKUPS = "backups"
-#: Number of automatic backups to keep: at most one a day, so they cover weeks of changes.
+#: Number of automatic backups to keep: at most one a day, so they cover weeks.
 _KEPT = 14
 _HINT = (
     "if the file is damaged: move it away, then `labctl state restore FILE`; backups are in the"
@@ -144,7 +144,7 @@ def lab_state(lab: LabFile) -> "LabState":
 class LabState:
     """State of one lab. Nothing is created before the first write.
 
-    Its parts are imported on use: most commands need one or two of them.
+    Its parts are imported on use, because most commands need only one or two.
     """
 
     def __init__(self, lab: LabFile, database: Database):
@@ -160,7 +160,7 @@ class LabState:
 
     @cached_property
     def baselines(self) -> "Baselines":
-        """Named runs that others are compared with."""
+        """Named runs that other runs are compared with."""
         from labctl.state.baselines import Baselines
 
         return Baselines(self)
@@ -256,7 +256,7 @@ class LabState:
         if not rows:
             return None
         values, damaged = read("state_identity", ("id",), rows[0])
-        # Boards need one that stays the same.
+        # Boards need an identity that never changes.
         digest = hashlib.sha256(repr(rows[0]).encode()).hexdigest()
         return f"damaged-{digest[:16]}" if damaged else str(values["id"])
 
@@ -272,13 +272,13 @@ class LabState:
         return self.change(lambda connection: clock(connection, self.now))
 
     def ask(self, question: str, values: Mapping[str, object]) -> list[Row]:
-        """Return rows; none if nothing was ever stored. Raises HostError, ConfigError."""
+        """Return rows; empty if nothing was ever stored. Raises HostError, ConfigError."""
         return self.asking(lambda ask: ask(question, values))
 
     def asking(self, do: Callable[[Ask], T]) -> T:
-        """Return what ``do`` returns, which asks several questions; it may be called again.
+        """Return the result of ``do``, which runs several queries, maybe repeatedly.
 
-        Each question sees what is stored then. None has an answer if nothing was ever stored.
+        Each query sees the state at its own time. All results are empty if nothing was ever stored.
         Raises HostError, ConfigError.
         """
 
@@ -290,10 +290,10 @@ class LabState:
         return self._database.asking(answer) if self._database.is_there else do(_no_rows)
 
     def change(self, do: Callable[["Connection"], T], *, backup: bool = True) -> T:
-        """Return what ``do`` returns, which changes the state in one exclusive transaction.
+        """Return the result of ``do``, which changes the state in one exclusive transaction.
 
         ``do`` may be called several times; its changes are made once. A backup is made before the
-        first change of a day, unless the change needs none.
+        first change of a day, unless the change does not need it.
         """
         if backup and self._is_backup_due() and self._version() > 0:
             self.backup()
@@ -315,16 +315,16 @@ class LabState:
             yield connection
 
     def together(self, item: T, do: Callable[[Sequence[T]], None]) -> None:
-        """Process an item in one transaction with items of other threads.
+        """Process an item in one transaction together with items of other threads.
 
-        Raises what ``do`` raises.
+        Raises the errors of ``do``.
         """
         together((self._key, do.__qualname__), item, do)
 
     def backup(self, path: Path | None = None) -> Path:
         """Copy the state to a new SQLite file; return its path. Raises ConfigError, HostError.
 
-        The default path is below backups/, where the oldest backups are then removed.
+        The default path is below backups/; the oldest backups there are then removed.
         """
         if not self._version():
             raise ConfigError("the lab has no state yet: nothing to back up")
@@ -343,9 +343,9 @@ class LabState:
     def restore(self, path: Path, *, force: bool = False) -> None:
         """Replace the whole state by a backup; the present state is backed up first.
 
-        Leases in force stay, if the state still knows them; leases of the backup do not return.
-        Tokens revoked after the backup stay revoked. Raises ConfigError while workers or holders of
-        boards live, unless ``force``.
+        Leases in force stay, if the present state still has them; leases of the backup do not
+        return. Tokens revoked after the backup stay revoked. Raises ConfigError while workers or
+        holders of boards live, unless ``force``.
         """
         from labctl.state.leases import leases_kept
         from labctl.state.tokens import revoked_kept
@@ -392,12 +392,12 @@ class LabState:
         return SCHEMA.version_in(ask(SCHEMA.question, {}))
 
     def _is_empty(self) -> bool:
-        """Return True for a file without labctl's tables: it is published with them."""
+        """Return True for a file without labctl's tables: labctl never creates such a file."""
         its = self._database
         return its.is_there and not its.is_shared and SCHEMA.table not in its.tables()
 
     def _refuse_empty(self, *, is_new: bool = False) -> None:
-        """Raise DamagedDatabase: a file without the tables of a state holds no new lab's state."""
+        """Raise DamagedDatabase: a file without tables is not the state of a new lab."""
         if is_new or self._database.is_shared:
             return
         cure = f"remove {self._file}: the lab begins anew, without holds, queue and baselines"

@@ -1,6 +1,6 @@
-"""Changes of the lab's state beyond single rows, as SQLAlchemy compiles them: each once.
+"""Changes of the lab's state beyond single rows; SQLAlchemy compiles each statement once.
 
-Their values are named apart from the columns.
+Names of values differ from names of columns.
 """
 
 from sqlalchemy import Double, Text, and_, bindparam, case, exists, or_, select
@@ -22,7 +22,7 @@ RENEW_GROUPS = (
     .where(GROUP.c.owner == bindparam("of_worker"), GROUP.c.expires > 0)
     .values(expires=_UNTIL)
 )
-#: A job of a process waits on, also where it was taken for ``left``.
+#: Lets a job of a process continue to wait, even if it was cancelled as ``left``.
 WAIT_ON = (
     JOB.update()
     .where(
@@ -48,7 +48,7 @@ DROP_CONTENT, DROP_LIST = (
     )
     for table, column in ((_CONTENT, JOB.c.request), (_LIST, JOB.c.boards))
 )
-#: Groups that began long ago, and have no job.
+#: Removes groups that began long ago and have no job.
 DROP_GROUPS = GROUP.delete().where(
     GROUP.c.made_at < bindparam("before"),
     GROUP.c.id.not_in(select(JOB.c.group_id).where(JOB.c.group_id.is_not(None))),

@@ -33,7 +33,7 @@ class StoredRuns:
         return None if damaged else values.get("sha256")
 
     def set(self, run: str, sha256: str, host: str) -> None:
-        """Record the digest of a run's archive; it replaces an earlier one."""
+        """Record the digest of a run's archive, in place of an earlier digest."""
 
         def change(connection: "Connection") -> None:
             now = clock(connection, self._state.now)

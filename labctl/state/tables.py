@@ -1,7 +1,7 @@
 """Tables of the lab's state: the type and the rule of each column.
 
-The rule holds before a value is stored and when it is read: SQLite keeps any type in any column.
-:mod:`labctl.state.sql_tables` makes SQLAlchemy's tables of them.
+The rule is checked when a value is stored and when it is read, because SQLite stores any type in
+any column. :mod:`labctl.state.sql_tables` makes SQLAlchemy tables from these declarations.
 """
 
 import json
@@ -19,9 +19,9 @@ from labctl.text_types import LONGEST_LINE
 
 #: Largest JSON: the request of a job, with its recipe.
 _MOST_JSON = 4_000_000
-#: Every time zone has a date for a time before this: the year 9999.
+#: Times before this (year 9999) have a date in every time zone.
 _END_OF_TIME = 253_370_764_800.0
-#: Above it, REAL and INTEGER of a database no longer name the same numbers.
+#: Above this, REAL and INTEGER of a database no longer represent the same numbers.
 MOST_WHOLE = 2**53 - 1
 
 
@@ -29,16 +29,16 @@ MOST_WHOLE = 2**53 - 1
 class Column:
     """Values of a column.
 
-    ``read`` returns the value for readers, or raises ValueError with the reason; ``otherwise`` is
-    in place of a damaged one. ``kind`` is its type in the database: a text, an int or a float.
+    ``read`` returns the value for readers, or raises ValueError with the reason; ``otherwise``
+    replaces a damaged value. ``kind``: type in the database (text, int or float).
     """
 
     read: Callable[[Any], Any]
     otherwise: Any = None
     kind: type[str | int | float] = str
-    #: None is kept, and read as None.
+    #: None may be stored, and is read as None.
     is_optional: bool = False
-    #: None is kept, and read as something else.
+    #: None may be stored, and is read as another value.
     is_nullable: bool = False
 
 
@@ -138,7 +138,7 @@ def _or_null(column: Column) -> Column:
     return replace(column, otherwise=None, is_optional=True, is_nullable=True)
 
 
-#: What is kept of a damaged text is made by :func:`shown`.
+#: :func:`shown` makes the replacement of a damaged text.
 _LINE, _SHA256 = Column(_line, ""), Column(_sha256, "")
 _MOMENT, _SECONDS = Column(_moment, 0.0, float), Column(_number, 0.0, float)
 _COUNT = Column(_whole, 0, int)
@@ -146,8 +146,8 @@ _ISO = Column(_iso, datetime.fromisoformat("1970-01-01T00:00:00Z"))
 _OBJECT, _NAMES = Column(_details, {}, is_nullable=True), Column(_names, ())
 _LINE_0, _MOMENT_0 = _or_null(_LINE), _or_null(_MOMENT)
 
-#: table -> its columns, first those that name a row for people. Times are seconds since 1970 in
-#: UTC, by the clock of the database, which alone is asked.
+#: table -> its columns; the first columns name a row for people. Times are seconds since 1970 in
+#: UTC, only by the database's clock.
 COLUMNS: Mapping[str, Mapping[str, Column]] = {
     "baseline": {
         "name": _LINE, "variant": _LINE_0, "note": _LINE_0, "set_by": _LINE,
@@ -159,13 +159,13 @@ COLUMNS: Mapping[str, Mapping[str, Column]] = {
         "good": _LINE, "ratio": Column(partial(_number, low=1e-6, high=1e6), 1.0, float),
         "reason": _LINE_0, "made_by": _LINE, "made_at": _ISO,
     },
-    # The last epoch of a board stays when its lease ends.
+    # A board's last epoch stays when its lease ends.
     "board_lease": {
         "board": _LINE, "epoch": _COUNT, "token": _LINE, "holder": _LINE, "host": _LINE,
         "pid": _COUNT, "kind": _one_of(*USE_KINDS), "purpose": _LINE, "job": _LINE_0,
         "hardware": _LINE_0, "since": _MOMENT, "expires": _MOMENT_0,
     },
-    # Names this state on the boards, among those of other labs.
+    # Identifies this state on the boards, which may know several labs.
     "state_identity": {"id": _LINE},
     "reservation": {
         "id": _LINE, "board": _LINE, "kind": _one_of("maintenance", "hold", "reservation"),
@@ -189,8 +189,8 @@ COLUMNS: Mapping[str, Mapping[str, Column]] = {
         "kind": _one_of("state", "health", "firmware", "check", "recovery", "host", "flip"),
         "value": _LINE, "reason": _LINE_0, "made_by": _LINE, "details": _OBJECT,
     },
-    # `request` is of job_content, `boards` of board_list: jobs share both, which never change, and
-    # whose names are the SHA-256 of what they have.
+    # `request` is a key of job_content, `boards` a key of board_list. Jobs share these rows, which
+    # never change; the key is the SHA-256 of the content.
     "job": {
         "id": _LINE, "kind": _one_of(*USE_KINDS), "runner": _one_of(*RUNNERS), "name": _LINE,
         "request": _SHA256, "boards": _SHA256, "tried": _NAMES, "uses": _NAMES,
@@ -205,9 +205,9 @@ COLUMNS: Mapping[str, Mapping[str, Column]] = {
         "blame": _or_null(_one_of("infra", "job", "config")), "reason": _LINE_0,
         "group_id": _LINE_0, "unit": _LINE_0, "home": _LINE_0,
     },
-    # Without an owner its jobs need nobody; else none begins once the owner has expired. Its owner
-    # runs jobs on `boards`, where no worker does, but not those jobs and contents that it `leaves`.
-    # `restarts` is 1 if a unit that is broken off between its jobs is cancelled.
+    # Without an owner, its jobs need only workers; else no job begins once the owner has expired.
+    # On `boards` without a worker the owner runs jobs itself, except the jobs and contents in
+    # `leaves`. `restarts` is 1 if a unit interrupted between its jobs is cancelled.
     "job_group": {
         "id": _LINE, "kind": _one_of("batch", "nightly"), "name": _LINE, "submitter": _LINE,
         "restarts": _COUNT, "owner": _LINE_0, "boards": _NAMES, "leaves": _NAMES,
@@ -215,7 +215,7 @@ COLUMNS: Mapping[str, Mapping[str, Column]] = {
     },
     "job_content": {"sha256": _SHA256, "content": Column(_json_object, "{}")},
     "board_list": {"sha256": _SHA256, "place": _COUNT, "board": _LINE},
-    # `leaves`: jobs and contents that it cannot run.
+    # `leaves`: jobs and contents that the worker cannot run.
     "worker": {
         "name": _LINE, "host": _LINE, "boards": _NAMES, "leaves": _NAMES, "version": _LINE,
         "started_at": _MOMENT, "alive_at": _MOMENT,
@@ -230,7 +230,7 @@ COLUMNS: Mapping[str, Mapping[str, Column]] = {
         "made_by": _LINE, "made_at": _MOMENT, "expires": _MOMENT_0,
     },
 }  # fmt: skip
-#: table -> the columns that name one row; of the others, the first.
+#: table -> the columns that identify a row; for other tables, the first column.
 KEYS = {
     "baseline_run": ("baseline", "position"),
     "accepted_slowdown": ("plan", "row_name", "variant"),
@@ -238,7 +238,7 @@ KEYS = {
     "access_token": ("sha256",),
 }
 _ANY_REMOVAL = "labctl state damaged"
-#: table -> the command that removes its damaged row; the others: `labctl state damaged`.
+#: table -> the command that removes its damaged row; for other tables `labctl state damaged`.
 _REMOVAL = {
     "baseline": "labctl baseline remove {name}",
     "board_lease": "labctl release {board} --force --reason TEXT",
@@ -250,9 +250,9 @@ _REMOVAL = {
 
 
 def read(table: str, names: Sequence[str], row: Sequence[Any]) -> tuple[dict[str, Any], str | None]:
-    """Return the values of a row, and why it is damaged, with the command that removes it.
+    """Return the values of a row, and its damage with the command that removes the row.
 
-    None: it is sound. In place of a damaged value is one that is safe to show.
+    The damage is None for a valid row. A damaged value is replaced by a text that is safe to show.
     """
     values: dict[str, Any] = {}
     wrong: dict[str, str] = {}
@@ -262,7 +262,7 @@ def read(table: str, names: Sequence[str], row: Sequence[Any]) -> tuple[dict[str
             values[name] = None
             continue
         kept = value
-        if isinstance(value, bytes):  # what they name is still kept
+        if isinstance(value, bytes):  # it may still name a kept board
             wrong[name] = f"{name} is {shown(value)!r}: bytes, not text"
             kept = value.decode(errors="replace")
         try:
@@ -282,12 +282,12 @@ def read(table: str, names: Sequence[str], row: Sequence[Any]) -> tuple[dict[str
 
 
 def stored_names(names: Iterable[str]) -> str:
-    """Return names as they are stored."""
+    """Return names in their stored form."""
     return json.dumps([*names])
 
 
 def as_json(values: Mapping[str, Any]) -> str:
-    """Return JSON that can be stored. A number that is not finite becomes null."""
+    """Return JSON that can be stored; numbers that are not finite become null."""
     return json.dumps(_finite(values))
 
 
@@ -300,19 +300,19 @@ def _finite(value: Any) -> Any:
 
 
 def shown(value: object) -> str:
-    """Return any stored value as a short text that is safe for a terminal."""
+    """Return a stored value of any type as a short text that is safe for a terminal."""
     text = value if isinstance(value, str) else repr(value)
     text = printable_line(text[:200])
     return text if len(text) <= 60 else f"{text[:59]}…"
 
 
 def short_line(text: str | None) -> str | None:
-    """Return a text as it is stored: one line, safe for a terminal, of limited length."""
+    """Return a text in its stored form: one line, safe for a terminal, of limited length."""
     return printable_line(text)[:LONGEST_LINE] if text else None
 
 
 def checked(table: str, values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the values of a row, or some of them, if they may be stored. Raises ConfigError."""
+    """Return all or some values of a row if they may be stored. Raises ConfigError."""
     for name, value in values.items():
         column = COLUMNS[table][name]
         if value is None and column.is_optional:

@@ -1,6 +1,6 @@
 """Tokens with which people and programs change a lab over its dashboard. Only hashes are kept.
 
-A token has 256 random bits, so that its plain SHA-256 cannot be turned back.
+A token has 256 random bits, so its plain SHA-256 cannot be reversed.
 """
 
 import hashlib
@@ -41,13 +41,13 @@ class AccessToken:
     role: "Role"
     made_by: str
     made_at: float
-    #: None: it does not expire.
+    #: None if it never expires.
     expires: float | None
-    #: Why its row cannot be read; the token is then refused. None: it can.
+    #: Why its row cannot be read; the token is then refused. None if it can.
     damaged: str | None = None
 
     def document(self) -> dict[str, object]:
-        """Return it as JSON, without its hash."""
+        """Return the token as JSON, without its hash."""
         return {
             "name": self.name,
             "role": self.role,
@@ -65,16 +65,16 @@ class AccessTokens:
         self._state = state
 
     def list(self) -> list[AccessToken]:
-        """Return all tokens, also those that have ended, by name. Raises HostError, ConfigError."""
+        """Return all tokens by name, including expired ones. Raises HostError, ConfigError."""
         rows = self._state.ask(select(_NAMES, _TABLE, order="name, made_at"), {})
         return [_token(row) for row in rows]
 
     def add(
         self, name: str, role: "Role", *, by: str, seconds: float | None = None, token: str = ""
     ) -> str:
-        """Make a token and return it: it cannot be shown later. ``seconds``: its lifetime.
+        """Make a token and return it; it cannot be shown later. ``seconds``: its lifetime.
 
-        ``token`` is a token made before. Raises ConfigError if the name is taken.
+        ``token``: a token made before. Raises ConfigError if the name exists.
         """
         if not name.strip() or len(name) > _LONGEST_NAME or not name.isprintable():
             raise ConfigError(
@@ -109,7 +109,7 @@ class AccessTokens:
         return secret
 
     def revoke(self, name: str, *, by: str) -> None:
-        """Revoke a token at once. Raises ConfigError if there is none of that name."""
+        """Revoke a token at once. Raises ConfigError for an unknown name."""
 
         def change(connection: "Connection") -> bool:
             if is_known := sql.delete(connection, _TABLE, {"name": name}):
@@ -122,11 +122,11 @@ class AccessTokens:
             raise ConfigError(f"no token {name!r}", hint=f"tokens: {names}")
 
     def find(self, token: str) -> AccessToken | None:
-        """Return a valid token; None for any other text. Raises HostError."""
+        """Return a valid token's record; None for any other text. Raises HostError."""
         return self.find_hash(digest(token))
 
     def find_hash(self, sha256: str) -> AccessToken | None:
-        """Return the token of a hash if it is valid now."""
+        """Return the token with this hash if it is valid now."""
         now = self._state.now
         is_valid = f"(expires IS NULL OR expires > {now})"
         question = select(_NAMES, _TABLE, "sha256 = :sha256", is_valid)
@@ -144,9 +144,9 @@ def _token(row: Sequence[Any]) -> AccessToken:
 
 @contextmanager
 def revoked_kept(connection: "Connection") -> Iterator[None]:
-    """Replace all tables inside: tokens of a backup that were revoked since are removed.
+    """Keep revocations while the block restores all tables: remove tokens revoked since the backup.
 
-    The replaced audit log has the revocations; its lines about them go into the new one.
+    The replaced audit log has the revocations; its lines about them are added to the new log.
     """
     ask = sql.asker(connection)
     question = "SELECT subject, at, actor, via FROM audit WHERE action = :action ORDER BY id"
@@ -154,7 +154,7 @@ def revoked_kept(connection: "Connection") -> Iterator[None]:
     revoked = {name: (at, actor, via) for name, at, actor, via in found}
     yield
     for name, made_at in ask("SELECT name, made_at FROM access_token", {}):
-        # A time that is no number shows nothing about which came first.
+        # A damaged time does not show which came first.
         at = revoked[name][0] if name in revoked else None
         is_known = isinstance(at, int | float) and isinstance(made_at, int | float)
         if at is not None and (not is_known or at >= made_at):

@@ -1,7 +1,7 @@
-"""Uses of a lab's boards: the rules by which each kind gets a board.
+"""Uses of a lab's boards: the rules for each kind.
 
-Each is a job while it lasts. docs/queue-reference.md has the same table for people, and
-:mod:`labctl.state.admission` decides by it.
+Each use is a job while it lasts. docs/queue-reference.md has the same table for people;
+:mod:`labctl.state.admission` applies it.
 """
 
 from collections.abc import Mapping
@@ -21,30 +21,30 @@ UseKind = Literal[
     "recovery",
 ]
 USE_KINDS: tuple[UseKind, ...] = get_args(UseKind)
-#: Who runs a job. ``worker``: any that serves its board; if that dies, the job waits again.
-#: ``process``: the one that submitted it; the job ends with it. ``lease``: who has its board at
-#: once; it begins and ends with the lease.
+#: Process that runs a job. ``worker``: any worker of its board; if the worker dies, the job waits
+#: again. ``process``: the submitting process; the job ends with it. ``lease``: the process that has
+#: the board at once; the job begins and ends with the lease.
 Runner = Literal["worker", "process", "lease"]
 RUNNERS: tuple[Runner, ...] = get_args(Runner)
 
 
 @dataclass(frozen=True)
 class Use:
-    """The rules of one kind. All respect leases, holds and reservations."""
+    """The rules of one kind. All kinds respect leases, holds and reservations."""
 
-    #: True: it waits for its turn; False: it has a free board at once, or fails.
+    #: True: waits for its turn; False: gets a free board at once, or fails.
     queues: bool = False
-    #: True if it counts for its user's quota, and in the turns of users.
+    #: True if it counts for its user's quota and for the users' turns.
     counts: bool = True
     #: Health of a board that it may have. ``fit``: good or unknown, or the user holds the board.
-    #: ``uninspected``: also if an inspection is due, with which it begins.
+    #: ``uninspected``: also if an inspection is due; the use then begins with it.
     health: Literal["fit", "uninspected", "any"] = "any"
-    #: True if it waits for the shared limits of its board, and counts for them.
+    #: True if it waits for the shared limits of its board and counts for them.
     limits: bool = True
-    #: What a program on the board means to it whose run's process died: it is ``refused`` until the
-    #: program ends, ``continues`` it if it is its own run's, or ``ends`` it.
+    #: Effect of a program left on the board by a run whose process died: the use is ``refused``
+    #: until the program ends, ``continues`` a program of its own run, or ``ends`` the program.
     left_program: Literal["refused", "continues", "ends"] = "refused"
-    #: True if it needs nobody beside it: not even a job that has claimed the board and gets ready.
+    #: True if it must be alone: no other job may even have claimed the board.
     alone: bool = False
 
 
@@ -60,7 +60,7 @@ USES: Mapping[UseKind, Use] = {
     "inspection": Use(counts=False, left_program="ends"),
     "recovery": Use(counts=False, limits=False, alone=True),
 }
-#: Kinds that do not count.
+#: Kinds that do not count for quotas and turns.
 UNCOUNTED: tuple[UseKind, ...] = tuple(kind for kind, use in USES.items() if not use.counts)
 #: Kinds that workers run.
 QUEUED_KINDS: tuple[UseKind, ...] = tuple(kind for kind, use in USES.items() if use.queues)

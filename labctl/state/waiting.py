@@ -1,4 +1,4 @@
-"""A waiting job, as the order of the queue needs it."""
+"""A waiting job: the facts that the order of the queue needs."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from labctl.state.uses import UseKind
 
 @dataclass(frozen=True)
 class Waiting:
-    """The facts of a waiting job that the order needs; of a unit, those of its next job."""
+    """A waiting job's facts that the order needs; for a unit, facts of its next job."""
 
     id: str
     #: Boards on which it may run, best first.
@@ -16,24 +16,24 @@ class Waiting:
     #: Below 0: moved to the front.
     position: float
     submitter: str
-    #: True if its own process waits for a board; no other process runs it.
+    #: True if its own process waits for a board; no other process may run it.
     is_foreground: bool = False
-    #: Maximum duration in s, of a unit that of all its jobs together.
+    #: Maximum duration in s; for a unit, the sum over all its jobs.
     max_seconds: float = 0.0
     kind: UseKind = "run"
-    #: Shared limits that it uses besides those of its board.
+    #: Shared limits that it uses in addition to its board's limits.
     uses: tuple[str, ...] = ()
     #: For people.
     name: str = ""
-    #: Expected duration in s, of a unit that of all its jobs together.
+    #: Expected duration in s; for a unit, the sum over all its jobs.
     expected_seconds: float = 0.0
     #: Number of attempts that infrastructure interrupted.
     failures: int = 0
     group: str | None = None
     unit: str | None = None
-    #: The board that is kept for it, after the last job of its unit.
+    #: The board that is kept for it after the last job of its unit.
     kept: str | None = None
-    #: SHA-256 of its content, of a unit of those of all its jobs.
+    #: SHA-256 of its content; for a unit, of each job's content.
     contents: tuple[str, ...] = ()
     #: The board to which a job of a large group was dealt.
     home: str | None = None

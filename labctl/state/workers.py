@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     from labctl.state.sql import StateDatabase
 
-#: A worker counts as dead after this time (s) without a sign of life.
+#: Time (s) without a sign of life after which a worker counts as dead.
 ALIVE_SECONDS = 60.0
-#: The record of a dead worker is kept for this time (s).
+#: Time (s) for which the record of a dead worker is kept.
 _KEPT_SECONDS = 7 * 86_400.0
 _NAMES = tuple(COLUMNS["worker"])
 
@@ -29,7 +29,7 @@ class Worker:
     name: str
     host: str
     boards: tuple[str, ...]
-    #: Jobs, and contents of jobs by their SHA-256, that it leaves to others: it cannot run them.
+    #: Ids of jobs, and SHA-256 of contents, that it leaves to others because it cannot run them.
     leaves: tuple[str, ...]
     #: Version of labctl.
     version: str
@@ -37,16 +37,16 @@ class Worker:
     alive_at: float
     #: Time (s) since its last sign of life.
     silent_seconds: float
-    #: Why its row cannot be read; None: it can.
+    #: Why its row cannot be read; None if it can.
     damaged: str | None = None
 
     @property
     def is_alive(self) -> bool:
-        """True if its last sign of life is recent. One of the future is of a clock set back."""
+        """True if its last sign of life is recent. A sign in the future means a clock set back."""
         return self.damaged is None and abs(self.silent_seconds) <= ALIVE_SECONDS
 
     def document(self) -> dict[str, object]:
-        """Return it as JSON, without the jobs that it leaves to others."""
+        """Return the worker as JSON, without the jobs that it leaves to others."""
         document = {**asdict(self), "is_alive": self.is_alive}
         del document["leaves"]
         return document
@@ -54,13 +54,13 @@ class Worker:
 
 @dataclass(frozen=True)
 class GroupOwner:
-    """The owner of a group; it runs its jobs on ``boards`` itself, but not what it ``leaves``."""
+    """The owner of a group. It runs the group's jobs on ``boards``, except those in ``leaves``."""
 
     boards: Collection[str]
     leaves: frozenset[str]
 
     def runs(self, job: Waiting, board: str) -> bool:
-        """Return True if it runs a job of its group on a board, now or soon."""
+        """Return True if the owner runs this job of its group on a board, now or soon."""
         return board in self.boards and self.leaves.isdisjoint((job.id, *job.contents))
 
 
@@ -71,7 +71,7 @@ class Workers:
         self._state = state
 
     def list(self) -> Sequence[Worker]:
-        """Return living workers and those that died recently, by host."""
+        """Return living and recently dead workers, by host."""
         question = select((self._state.now, *_NAMES), "worker", order="host, started_at")
         found = []
         for now, *row in self._state.ask(question, {}):

@@ -1,7 +1,7 @@
 """Test cases of a run: one for each variant that was planned, and one for each gate.
 
-Only what was measured and judged has passed. What was not, and why, is part of the result: a CI
-server that shows nothing red has seen numbers.
+Only measured and judged cases pass. Other cases are in the result too, with the reason: without a
+failure on a CI server, all numbers exist.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ from labctl.units import counted, duration, plus_minus
 
 
 class Outcome(StrEnum):
-    """Outcome of a case; the names are those of JUnit's elements."""
+    """Outcome of a case, named as in JUnit's elements."""
 
     PASSED = "passed"
     FAILED = "failure"
@@ -32,11 +32,11 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Case:
-    """One thing that a run of a recipe was to show. ``group`` is a name with dots, as a class has.
+    """One expected result of a recipe's run. ``group``: a name with dots, like a class name.
 
-    ``kind`` is the kind of failure or doubt, ``message`` says in a sentence what is wrong, or what
-    was found; ``figures`` are measured values by name, for CI servers that show their change, and
-    ``labels`` name them apart. ``file`` is the file that it is about; "": that of the recipe.
+    ``kind``: kind of failure or doubt. ``message``: sentence with the problem, or the result.
+    ``figures``: measured values by name, for CI servers that show their change; ``labels``
+    distinguish them. ``file``: the file concerned; "" for the recipe's file.
     """
 
     recipe: str
@@ -54,7 +54,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Suite:
-    """All cases of a run, or of several. ``verdict`` sums them up in a sentence."""
+    """All cases of one or several runs. ``verdict``: their summary in a sentence."""
 
     name: str
     cases: tuple[Case, ...]
@@ -83,8 +83,8 @@ def run_suite(
 ) -> Suite:
     """Return the cases of a run, in the order of its table.
 
-    ``strict`` makes a failure of a gate that was not judged, whatever the reason, and of a result
-    that its own checks contradict.
+    With ``strict``, a gate that was not judged for any reason is a failure, and so is a result with
+    failed checks.
     """
     plan, end = directory.plan(), directory.end()
     group = group_of(run.recipe, run.board)
@@ -114,7 +114,7 @@ def run_suite(
 
 
 def refused_suite(recipe: Recipe, board: str, error: LabctlError) -> Suite:
-    """Return the cases of a run that never began: an error for each variant."""
+    """Return the cases of a run that did not begin: an error for each variant."""
     group = group_of(recipe.name, board)
     failure = Failure.of(error)
     cases = (
@@ -134,7 +134,7 @@ def refused_suite(recipe: Recipe, board: str, error: LabctlError) -> Suite:
 
 @dataclass(frozen=True)
 class _Row:
-    """A variant: its summary (None: it has no trial), its trials, how many it should have."""
+    """A variant: summary (None without trials), trials, number of planned and missing trials."""
 
     summary: VariantSummary | None
     trials: Sequence[TrialRecord]
@@ -147,7 +147,7 @@ def _of_row(
 ) -> Case:
     found = _no_result(row, end)
     if found is None:
-        assert row.summary is not None  # or it would have been found
+        assert row.summary is not None  # else _no_result returns a result
         found = _judged(row.summary, run.facts.execution, strict=strict)
     outcome, kind, message = found
     failures = [trial.failure for trial in row.trials if trial.failure]
@@ -175,9 +175,9 @@ _Found = tuple[Outcome, str, str]
 
 
 def _no_result(row: _Row, end: RunEnd | None) -> _Found | None:
-    """Return outcome, kind and message of a variant that failed or is not whole; else None."""
+    """Return outcome, kind and message of a failed or incomplete variant; else None."""
     failed = [trial for trial in row.trials if trial.state is TrialState.FAILED]
-    # A program that failed is a result; what host, link and board did is none.
+    # Failures of the program come first: failures of host, link or board are not results.
     failed.sort(key=lambda trial: not (trial.failure and trial.failure.blame is Blame.JOB))
     if failed:
         number, failure = failed[0].number, failed[0].failure
@@ -195,7 +195,7 @@ def _no_result(row: _Row, end: RunEnd | None) -> _Found | None:
 
 
 def _judged(summary: VariantSummary, execution: Execution, *, strict: bool) -> _Found:
-    """Return outcome, kind and message of a variant that was measured."""
+    """Return outcome, kind and message of a measured variant."""
     value = _value(summary)
     if summary.checks_failed:
         names = ", ".join(summary.checks_failed)
@@ -252,7 +252,7 @@ def _of_gate(recipe: str, group: str, gate: GateRecord, *, strict: bool) -> Case
 
 
 def _open_gates(group: str, run: RunRecord) -> Iterator[Case]:
-    """Yield the gates of a run that ended before it could judge them."""
+    """Yield the gates that were not judged because the run ended earlier."""
     wanted = run.recipe_resolved.get("gates")
     for document in wanted if isinstance(wanted, list) else []:
         gate = Gate.model_validate(document)
@@ -292,5 +292,5 @@ def failure_text(failures: Sequence[Failure]) -> str:
 
 
 def group_of(recipe: str, board: str) -> str:
-    """Return the first part of a case's group; a dot of an address is none of it."""
+    """Return the first part of a case's group; dots in an address are replaced."""
     return f"{recipe}.{board.replace('.', '_')}"

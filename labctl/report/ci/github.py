@@ -1,7 +1,7 @@
 """Workflow commands of GitHub Actions, which annotate a run from its standard output.
 
-Escapes are those of its own toolkit (actions/toolkit, packages/core/src/command.ts): ``%`` and line
-feed in a message, colon and comma too in a property. Carriage returns are none of the text.
+Escapes follow GitHub's toolkit (actions/toolkit, packages/core/src/command.ts): ``%`` and line feed
+in a message, also colon and comma in a property. The text never has carriage returns.
 """
 
 from collections.abc import Iterator
@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from labctl.errors import printable
 from labctl.report.ci.cases import Case, Outcome, Suite
 
-#: GitHub shows ten annotations of each kind for a step: what matters comes first.
+#: GitHub shows ten annotations of each kind for a step, so the important ones come first.
 _ORDER = (Outcome.FAILED, Outcome.ERROR, Outcome.SKIPPED)
 _COUNTED = ("passed", "failed", "errors", "skipped")
 _COMMANDS = {Outcome.FAILED: "error", Outcome.ERROR: "error", Outcome.SKIPPED: "warning"}
 
 
 def workflow_commands(suite: Suite) -> str:
-    """Return a command for each case that has not passed, and a notice that sums them up."""
+    """Return a command for each case that has not passed, and a notice with a summary."""
     cases = (case for outcome in _ORDER for case in suite.cases if case.outcome is outcome)
     return "".join(f"{line}\n" for line in (*map(_command, cases), *_notice(suite)))
 

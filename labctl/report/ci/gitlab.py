@@ -1,4 +1,4 @@
-"""Formats that merge requests of GitLab show beside JUnit: metrics, and Code Quality findings."""
+"""Formats that GitLab's merge requests show besides JUnit: metrics, and Code Quality findings."""
 
 import hashlib
 import json
@@ -13,8 +13,8 @@ from labctl.report.ci.cases import Outcome, Suite
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
-#: OpenMetrics 1.0 has base units, and the name of a metric with a unit ends with it: end of a
-#: figure's name -> unit of its metric, and its size.
+#: End of a figure's name -> unit of its metric, and the unit's size. OpenMetrics 1.0 uses base
+#: units, and the name of a metric ends with its unit.
 _BASE = {"ns": ("seconds", 1e-9), "bytes": ("bytes", 1.0)}
 _SEVERITIES = {Outcome.FAILED: "major", Outcome.ERROR: "critical", Outcome.SKIPPED: "info"}
 
@@ -22,16 +22,16 @@ _SEVERITIES = {Outcome.FAILED: "major", Outcome.ERROR: "critical", Outcome.SKIPP
 def open_metrics(suite: Suite) -> str:
     """Return the figures of all variants in OpenMetrics' text format, with four digits.
 
-    GitLab shows a metric as changed when its text is another one; more digits are noise.
+    GitLab shows a metric as changed if its text differs; more digits would be noise.
     """
-    from prometheus_client.openmetrics.exposition import generate_latest  # takes 30 ms
+    from prometheus_client.openmetrics.exposition import generate_latest  # this import takes 30 ms
 
     return str(generate_latest(_Figures(suite)), "utf-8")
 
 
 @dataclass(frozen=True)
 class _Figures:
-    """Collects the figures of a suite for prometheus-client."""
+    """Collector of a suite's figures for prometheus-client."""
 
     suite: Suite
 

@@ -1,10 +1,10 @@
 """JUnit XML, as Jenkins and GitLab read it.
 
-There is no standard; the elements and attributes are those of the schema of Jenkins' xUnit plug-in
-(junit-10.xsd), in the order of older schemas too: properties, cases, output.
+There is no standard. Elements and attributes follow the schema of Jenkins' xUnit plug-in
+(junit-10.xsd), in an order that older schemas accept too: properties, cases, output.
 """
 
-import xml.etree.ElementTree as ET  # writes only; reads nothing
+import xml.etree.ElementTree as ET  # used only for writing
 
 from labctl.errors import printable
 from labctl.report.ci.cases import Case, Outcome, Suite
@@ -13,7 +13,8 @@ from labctl.report.ci.cases import Case, Outcome, Suite
 def junit_xml(suite: Suite, output: str = "") -> str:
     """Return a suite as one document, with an output for people.
 
-    What XML 1.0 cannot hold (control characters, lone surrogates) is written as ``\\x1b``.
+    Characters not allowed in XML 1.0 (control characters, lone surrogates) are written as
+    ``\\x1b``.
     """
     counts = {
         "tests": str(len(suite.cases)),
@@ -55,7 +56,7 @@ def _add(suite: ET.Element, case: Case) -> None:
 def _element(
     parent: ET.Element, name: str, attributes: dict[str, str], text: str | None = None
 ) -> ET.Element:
-    """Add an element whose texts have characters of XML alone."""
+    """Add an element; its texts get only characters allowed in XML."""
     clean = {key: printable(value) for key, value in attributes.items()}
     element = ET.SubElement(parent, name, clean)
     element.text = None if text is None else printable(text)

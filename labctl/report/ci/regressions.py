@@ -1,4 +1,4 @@
-"""Test cases of series over time: one each, green only where a regression could have been seen."""
+"""Test cases of series over time: a series passes only if a regression could have been seen."""
 
 from collections.abc import Sequence
 
@@ -18,9 +18,9 @@ def regressions_suite(
     *,
     strict: bool = False,
 ) -> Suite:
-    """Return a case for each series, and for each variant ``without`` one.
+    """Return a case for each series, and for each variant ``without`` a series.
 
-    ``strict`` makes failures of what is not known.
+    With ``strict``, unknown results are failures.
     """
     cases = [_case(one, strict=strict) for one in found]
     cases += [_without(one, strict=strict) for one in without]

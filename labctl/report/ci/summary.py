@@ -1,4 +1,4 @@
-"""Markdown for the page of a CI job: what has not passed, and why; then the result itself."""
+"""Markdown for the page of a CI job: cases that have not passed, with reasons; then the result."""
 
 from collections.abc import Iterator
 

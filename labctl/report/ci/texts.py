@@ -1,4 +1,4 @@
-"""Suites of cases as text, in each format of a CI server."""
+"""Suites of cases as text, in the formats of CI servers."""
 
 from collections.abc import Callable, Mapping
 
@@ -16,15 +16,15 @@ _TEXTS: Mapping[str, Callable[[Suite, str], str]] = {
     "gitlab-code-quality": lambda suite, _: code_quality(suite),
 }
 CI_FORMATS = tuple(_TEXTS)
-#: The result itself, where a format holds it: in this format.
+#: Format -> format of the result itself, for formats that include it.
 _WITH = {"junit": "table", "summary": "md"}
 
 
 def ci_text(form: str, suite: Suite, result: Callable[[str], str] | None = None) -> str:
     """Return a suite in one of :data:`CI_FORMATS`.
 
-    ``result`` returns the result that the suite is of in a format of people, for those formats that
-    hold it beside the cases.
+    ``result`` returns the suite's result in a format for people, for formats that include it
+    besides the cases.
     """
     own = _WITH.get(form)
     return _TEXTS[form](suite, result(own) if own and result else "")

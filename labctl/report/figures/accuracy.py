@@ -1,4 +1,4 @@
-"""The accuracy of an evaluation over the limit of tokens, and the lengths of its answers."""
+"""The accuracy of an evaluation over the token limit, and the lengths of its answers."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,23 +12,23 @@ from labctl.stats.describe import percentile
 
 NAME = "accuracy"
 LENGTHS = "lengths"
-#: The place of "no limit" on the axis: beyond the largest limit by this share of it.
+#: "No limit" is drawn beyond the largest limit, by this share of it.
 _BEYOND = 0.2
-#: Ends of the axis of shares.
+#: Possible ends of the axis of shares.
 _TOPS = (0.1, 0.25, 0.5, 1.0)
-#: Distance of the series at one limit, as a share of the axis.
+#: Distance between series at the same limit, as a share of the axis.
 _APART = 0.008
 _ROW = 46
 _MOST_ROWS = 16
 
 
 def evaluation_figures(table: AccuracyTable, words: Language) -> list[Figure | Missing]:
-    """Draw the accuracy over the limit of tokens, for each grader, and the answers' lengths."""
+    """Draw the accuracy over the token limit, for each grader, and the answers' lengths."""
     return [*(_accuracy(table, grader, words) for grader in table.graders), _lengths(table, words)]
 
 
 def share_axis(title: str, rows: Sequence[Row]) -> Spec:
-    """Return the vertical axis of shares, from 0 % up to above the ends of their intervals."""
+    """Return the vertical axis of shares, from 0 % to above the upper ends of the intervals."""
     highest = max((float(row["high"] or 0) for row in rows if row.get("high")), default=1.0)
     return {
         "type": "quantitative",
@@ -79,7 +79,7 @@ def _accuracy(table: AccuracyTable, grader: str, words: Language) -> Figure | Mi
 
 
 def _point(one: Accuracy, without: float | None, aside: float, words: Language) -> Iterator[Row]:
-    """Yield its mark, ``aside`` of its limit so that the intervals of series do not overlap."""
+    """Yield an accuracy's mark, shifted by ``aside`` so that intervals do not overlap."""
     found = one.interval
     if one.share is None or found is None:
         return
@@ -166,7 +166,7 @@ def _lengths(table: AccuracyTable, words: Language) -> Figure | Missing:
         return Missing(
             LENGTHS, words("Lengths of the answers"), words("no answer has a count of its tokens")
         )
-    if len(cells) > _MOST_ROWS:  # only the largest limit shows how long answers become
+    if len(cells) > _MOST_ROWS:  # only the largest limit shows the full length of answers
         cells = [one for one in cells if one.budget == table.budgets[-1]][:_MOST_ROWS] or cells[:1]
     rows: list[Row] = [row for one in cells for row in _length(one, words)]
     names = [str(row["series"]) for row in rows]

@@ -17,14 +17,14 @@ from labctl.report.figures.tokens import token_times
 from labctl.report.page.language import Code, Language
 from labctl.report.references import ReferenceRow
 
-#: Names that do not depend on the runs, in the order of a report.
+#: Names of figures that do not depend on the runs, in the order of a report.
 NAMES = ("estimates", "token-times", "repeats", "ecdf", "history", "roofline", "bounds")
 
 
 def figures_of(
     runs: Sequence[MeasuredRun], *, language: Code = "en", quoted: Sequence[ReferenceRow] = ()
 ) -> Figures:
-    """Return what can be drawn of the runs, and why the rest cannot.
+    """Return the figures that can be drawn of the runs, and the reasons why others cannot.
 
     Raises ConfigError for telemetry that cannot be read.
     """
@@ -53,10 +53,10 @@ _MARKS = {
 
 
 def _marked(one: Figure, executions: set[Execution], words: Language) -> Figure:
-    """Mark what is no board's: in the picture, and in a column of its rows.
+    """Mark figures not measured on a board: in the picture, and in a column of the rows.
 
-    Where only some runs are, the names of their series say so, and a figure of a single trial has
-    only its own mark.
+    If only some runs were not measured on a board, the names of their series have the mark. A
+    figure of a single trial has only that trial's mark.
     """
     kinds = {one.execution} if one.execution else executions
     if kinds == {Execution.BOARD}:

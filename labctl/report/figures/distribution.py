@@ -1,4 +1,4 @@
-"""Distributions: how much the tokens of each repeat scatter, and the share of slow ones."""
+"""Distributions: the spread of the tokens in each repeat, and the share of slow tokens."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,19 +21,19 @@ from labctl.stats.describe import mean, median, percentile
 from labctl.units import duration
 
 REPEATS, ECDF = "repeats", "ecdf"
-#: More rows are no figure: then one for each variant.
+#: With more rows a figure is unreadable: then one row for each variant.
 _MOST_ROWS = 24
 _ROW = 40
-#: Most ticks of one row; with more tokens only every n-th is drawn, in order of time.
+#: Maximum number of ticks in a row; with more tokens, only every n-th by time is drawn.
 _MOST_TICKS = 150
 _MOST_STEPS = 200
-#: The axis reaches from this percentile of all values to the opposite one, and to every box.
+#: The axis covers this percentile of all values to the opposite percentile, and every box.
 _CUT = 0.5
 
 
 @dataclass(frozen=True)
 class _Group:
-    """Values of one row, in ns, and the median that they are held against."""
+    """Values of one row, in ns, and the median for comparison."""
 
     label: str
     series: str
@@ -41,11 +41,11 @@ class _Group:
     middle: float
 
     def percent(self, time: float) -> float:
-        """Return the difference of a time from that median, in %."""
+        """Return the difference of a time from this median, in %."""
         return float(f"{100 * (time / self.middle - 1):.5g}")
 
     def box(self, scale: TimeScale) -> Row:
-        """Return the row of its box."""
+        """Return the data row of the box."""
         marks = {f"p{q}": self.percent(percentile(self.times, q)) for q in (5, 25, 50, 75, 95)}
         middle = median(self.times)
         return {
@@ -59,7 +59,7 @@ class _Group:
         }
 
     def ticks(self, scale: TimeScale) -> Iterator[Row]:
-        """Yield the rows of its single values."""
+        """Yield the data rows of the single values."""
         for time in _thinned(sorted(self.times), _MOST_TICKS):
             yield {
                 "kind": "value",
@@ -71,7 +71,7 @@ class _Group:
 
 
 def repeats(runs: Sequence[MeasuredRun], words: Language) -> Figure | Missing:
-    """Draw the spread of the tokens in each repeat, against the median of its variant."""
+    """Draw the spread of the tokens in each repeat, relative to the median of its variant."""
     timed = [one for one in all_series(runs) if any(map(single_tokens, one.trials))]
     if not timed:
         return Missing(
@@ -138,7 +138,7 @@ def _limits(groups: Sequence[_Group]) -> tuple[float, float]:
 
 
 def _thinned(values: Sequence[float], most: int) -> list[float]:
-    """Return no more than ``most`` of sorted values, the first and the last among them."""
+    """Return at most ``most`` of sorted values, including the first and the last."""
     if len(values) <= most:
         return list(values)
     step = (len(values) - 1) / (most - 1)
@@ -213,7 +213,7 @@ def _boxes(
 
 
 def ecdf(runs: Sequence[MeasuredRun], words: Language) -> Figure | Missing:
-    """Draw the share of tokens that took no longer than a time."""
+    """Draw the share of tokens that took at most a given time."""
     timed = [one for one in all_series(runs) if any(map(single_tokens, one.trials))]
     if not timed:
         return Missing(

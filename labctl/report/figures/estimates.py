@@ -21,7 +21,7 @@ from labctl.stats.intervals import Interval
 from labctl.units import confidence, duration, plus_minus
 
 NAME = "estimates"
-#: Repeats of one variant that are drawn; more are a smear.
+#: Maximum number of drawn repeats of a variant; more would be unreadable.
 _MOST_REPEATS = 60
 _ROW = 48
 _MOST_ROWS = 30
@@ -92,12 +92,12 @@ def _estimated(one: Series) -> Estimate:
 
 
 def _known(one: Estimate) -> Interval | None:
-    """Return the interval of an estimate; None if there is none, or a meaningless one."""
+    """Return the interval of an estimate; None if it is missing or meaningless."""
     return None if one.interval is None or one.interval.is_vague else one.interval
 
 
 def _estimate(label: str, one: Estimate, scale: TimeScale, words: Language) -> tuple[Row, str]:
-    """Return the row of an estimate, and its sentence."""
+    """Return the data row of an estimate, and its sentence."""
     value, found = one.value, _known(one)
     row: dict[str, float | str] = {
         "kind": "estimate",

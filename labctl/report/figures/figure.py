@@ -1,4 +1,4 @@
-"""A figure: a chart in Vega-Lite, and the rows that it draws."""
+"""A figure: a chart in Vega-Lite, and its data rows."""
 
 import csv
 import io
@@ -10,10 +10,10 @@ from labctl.records.board import Execution
 from labctl.report.figures.theme import Theme, config
 from labctl.report.trial_export import csv_cell
 
-#: A part of a chart's description. Constant but for texts and numbers, which are data to Vega.
+#: A part of a chart's description. Only texts and numbers vary, and Vega treats them as data.
 Spec: TypeAlias = dict[str, Any]
 Value: TypeAlias = bool | int | float | str | None
-#: Meaning of a mark. ``kind`` says of which layer it is, where a chart has several.
+#: Data of one mark. ``kind``: its layer, if a chart has several.
 Row: TypeAlias = Mapping[str, Value]
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
@@ -26,13 +26,13 @@ class Figure:
     """A chart with its words, in one language.
 
     Args:
-        name: unique in a report, a part of a file name: ``token-times``.
-        caption: what is drawn and how to read it; plain text.
-        alt: what the picture shows, for those who do not see it; plain text.
+        name: unique in a report, and part of a file name: ``token-times``.
+        caption: description, and how to read the figure; plain text.
+        alt: description for readers who cannot see the picture; plain text.
         spec: Vega-Lite without its data, size, title and colours; see :meth:`chart`.
         rows: the data.
-        warning: mark that must stay with the picture: EMULATED; empty for a board.
-        execution: what the only trial in it ran on; None: it is of the runs as a whole.
+        warning: mark that must stay with the picture, for example EMULATED; empty for a board.
+        execution: execution of the figure's only trial; None: the figure shows whole runs.
     """
 
     name: str
@@ -45,12 +45,12 @@ class Figure:
     execution: Execution | None = None
 
     def chart(self, theme: Theme | None = "light", *, width: int | None = None) -> Spec:
-        """Return the chart as a whole, for any Vega-Lite 5.
+        """Return the complete chart, for any Vega-Lite 5.
 
-        None as theme leaves the colours out: a page adds ``config(theme)`` itself, and can change
-        it. With a ``width`` in pixels it stands alone: of that width, and with its title; without
-        one it is as wide as what contains it. The views of a column of them cannot be: there a
-        page sets ``width`` of each part of ``vconcat`` to its own, less ``usermeta.outside``.
+        Without a theme there are no colours: a page adds ``config(theme)`` itself, and can change
+        it. With a ``width`` in pixels, the chart has this width and its title; without it, the
+        width of its container. Parts of ``vconcat`` cannot take the container's width: there a page
+        sets the ``width`` of each part to the page's width minus ``usermeta.outside``.
         """
         made: Spec = {
             "$schema": SCHEMA,
@@ -76,7 +76,7 @@ class Figure:
         return made
 
     def csv(self) -> str:
-        """Return the rows as CSV; a cell that a spreadsheet would compute gets a ' before it."""
+        """Return the rows as CSV; a cell that a spreadsheet would compute starts with a '."""
         names = list(dict.fromkeys(name for row in self.rows for name in row))
         written = io.StringIO()
         writer = csv.DictWriter(written, names, lineterminator="\r\n")
@@ -88,7 +88,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Missing:
-    """A figure that cannot be drawn of these runs, and the reason in a sentence."""
+    """A figure that cannot be drawn from these runs, and the reason in a sentence."""
 
     name: str
     title: str

@@ -1,6 +1,6 @@
-"""Figures as files of their own: SVG and PNG, made by vl-convert without a browser or network.
+"""Figures as separate files: SVG and PNG, made by vl-convert without a browser or network.
 
-Chinese characters need a font of this host, as there is no browser that has one.
+Chinese characters need a font on this host, because no browser provides one.
 """
 
 import os
@@ -17,13 +17,12 @@ from labctl.process import run
 from labctl.report.figures.figure import Figure, Spec
 from labctl.report.figures.theme import PALETTES, Theme
 
-#: Names of fonts for Chinese as systems ship them: Noto and Source Han, WenQuanYi, Droid, Apple,
-#: Microsoft.
+#: File names of systems' Chinese fonts: Noto and Source Han, WenQuanYi, Droid, Apple, Microsoft.
 _NAMES = (
     *("notosanscjk", "notosanssc", "notoserifcjk", "sourcehansans", "wqy-", "droidsansfallback"),
     *("pingfang", "hiragino sans gb", "stheiti", "msyh", "simsun", "simhei", "uming", "ukai"),
 )
-#: Seconds for a list that fontconfig may have to make first.
+#: Timeout (s) for fontconfig's list, which it may have to create first.
 _LIST_SECONDS = 30
 _FONTS = (".ttf", ".ttc", ".otf", ".otc")
 #: CJK punctuation, ideographs, full-width forms.
@@ -31,9 +30,9 @@ _CJK = ((0x3000, 0x9FFF), (0xF900, 0xFAFF), (0xFF00, 0xFFEF), (0x20000, 0x3FFFF)
 
 
 def chinese_font(text: str) -> Path | None:
-    """Return the folder of a font for the Chinese characters of a text; None if it has none.
+    """Return the folder of a font for Chinese characters; None if the text has none.
 
-    Raises ConfigError where no such font is found.
+    Raises ConfigError if no such font is found.
     """
     if not any(low <= ord(character) <= high for character in text for low, high in _CJK):
         return None
@@ -47,7 +46,7 @@ def chinese_font(text: str) -> Path | None:
 
 
 def _fonts() -> Iterator[Path]:
-    """Yield fonts with Chinese characters: those that fontconfig knows, then by their names."""
+    """Yield fonts with Chinese characters: fontconfig's list first, then by file name."""
     if shutil.which("fc-list"):
         listed = run(["fc-list", "--format", "%{file}\n", ":lang=zh-cn"], timeout=_LIST_SECONDS)
         yield from (Path(line) for line in listed.text.splitlines() if Path(line).is_file())
@@ -68,17 +67,17 @@ def _folders() -> list[Path]:
 
 
 FORMATS = (".svg", ".png")
-#: As wide as a column of a page, in CSS pixels.
+#: Width of a page's column, in CSS pixels.
 WIDTH = 760
-#: Pixels of a PNG for each of these: sharp on a screen of high density, and in print.
+#: PNG pixels per CSS pixel: sharp on a high-density screen, and in print.
 _SCALE = 2.0
 
 
 def write_figure(figure: Figure, path: Path, theme: Theme = "light", *, width: int = WIDTH) -> None:
-    """Write a figure to a file, as SVG or PNG by the end of its name.
+    """Write a figure to a file, as SVG or PNG by the file's suffix.
 
-    Raises ConfigError for another end, and where a program or a font that it needs is not
-    installed; HostError when the file cannot be written.
+    Raises ConfigError for another suffix, or if a required program or font is not installed;
+    HostError if the file cannot be written.
     """
     if path.suffix.lower() not in FORMATS:
         raise ConfigError(
@@ -105,7 +104,7 @@ def _rendered(chart: Spec, form: str) -> bytes:
 
 @cache
 def _register(fonts: Path) -> None:
-    """Make the fonts of a folder known to the converter, once: it keeps them."""
+    """Register the fonts of a folder with the converter, once: it remembers them."""
     _converter().register_font_directory(str(fonts))
 
 

@@ -15,7 +15,7 @@ _LEAST_RUNS = 3
 
 
 def history(runs: Sequence[MeasuredRun], words: Language) -> Figure | Missing:
-    """Draw the estimate of each run over the time when it began."""
+    """Draw the estimate of each run over the run's start time."""
     series = distinguishable([one for one in all_series(runs, by_run=False) if len(one.runs) > 1])
     if len(runs) < _LEAST_RUNS or not any(one.token_times for one in series):
         return Missing(

@@ -1,4 +1,4 @@
-"""Accuracy over time: which model answers better in the same time."""
+"""Accuracy over time: the better model for the same time."""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,9 +13,9 @@ from labctl.units import duration
 
 NAME = "accuracy-over"
 AXES: tuple[Axis, ...] = ("budget", "deadline")
-#: Crossings that have a label of their own.
+#: Maximum number of labelled crossings.
 _MOST_LABELS = 4
-#: Number of points of a deadline's curve that have a mark, to distinguish the series.
+#: Number of marked points of a deadline's curve; the marks distinguish the series.
 _EVERY = 40
 _TITLES: dict[Axis, str] = {
     "budget": "Accuracy over the time of the limit",
@@ -37,7 +37,7 @@ _CAPTIONS: dict[Axis, str] = {
 
 
 def latency_figures(found: LatencyMatch, words: Language) -> list[Figure | Missing]:
-    """Draw the accuracy over the budget's time and over the deadline."""
+    """Draw the accuracy over the time of the budget and over the deadline."""
     return [_over(found, axis, words) for axis in AXES]
 
 
@@ -86,7 +86,7 @@ def _over(found: LatencyMatch, axis: Axis, words: Language) -> Figure | Missing:
 
 
 def _points(curve: Curve, scale: TimeScale) -> Iterator[Row]:
-    """Yield the points of a curve; if it continues extrapolated, the last measured one twice."""
+    """Yield the points of a curve; before an extrapolated part, the last measured point twice."""
     name, last = printable_line(curve.name), None
     for number, point in enumerate(curve.points):
         row: Row = {

@@ -1,6 +1,6 @@
 """Parts of charts that several figures share, and units and axes of times.
 
-The data choose the unit and the axis, so that labels are short and nothing is hidden.
+Unit and axis are chosen from the data, so that labels are short and nothing is hidden.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from labctl.report.figures.theme import DASHES, SHAPES
 from labctl.report.page.language import Language
 
 _UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
-#: From this ratio of the largest to the smallest value on, a linear axis hides the small ones.
+#: From this ratio of largest to smallest value, a linear axis hides small values.
 _LOG_FROM = 25
 
 
@@ -28,7 +28,7 @@ class TimeScale:
 
     @classmethod
     def of(cls, times_ns: Sequence[float]) -> "TimeScale":
-        """Choose for these times; at least one, all above 0."""
+        """Choose the scale for these times (at least one time, all above 0)."""
         low, high = min(times_ns), max(times_ns)
         is_log = high / low >= _LOG_FROM
         unit = low if is_log else high / 3
@@ -36,7 +36,7 @@ class TimeScale:
         return cls(ns, name, is_log, low / ns, high / ns)
 
     def of_ns(self, time_ns: float) -> float:
-        """Return a time in the unit, to six digits: less bytes, and more than an eye can see."""
+        """Return a time in the unit, to six digits: fewer bytes, but more than visible."""
         return float(f"{time_ns / self.ns:.6g}")
 
     def title(self, words: Language) -> str:
@@ -47,9 +47,9 @@ class TimeScale:
         )
 
     def scale(self, *, room: float = 0.0) -> Spec:
-        """Return the scale: from 0 where it is linear.
+        """Return the scale; a linear scale starts at 0.
 
-        ``room`` above the highest value is a share of the height that the values take.
+        ``room``: space above the highest value, as a share of the values' height.
         """
         if self.is_log:
             top = self.top * (self.top / self.bottom) ** room
@@ -60,7 +60,7 @@ class TimeScale:
 
 
 def left_out(shown: Sequence[object], found: Sequence[object], words: Language) -> str:
-    """Return how many of the series found are shown, for a caption; "" if all are."""
+    """Return the number of shown series, for a caption; "" if all are shown."""
     if len(shown) == len(found):
         return ""
     return words(
@@ -72,7 +72,7 @@ def left_out(shown: Sequence[object], found: Sequence[object], words: Language) 
 
 #: Symbols of a legend.
 Legend: TypeAlias = Literal["stroke", "shape"]
-#: A longer name needs a line of a legend for itself, also on a phone.
+#: A longer name needs its own line of a legend, also on a phone.
 _LONG = 18
 
 
@@ -82,9 +82,9 @@ def only(kind: str) -> Spec:
 
 
 def series_colour(names: Sequence[str], *, legend: Legend | None = "stroke") -> Spec:
-    """Return the colours of series, with a legend where there are several.
+    """Return the colours of series, with a legend if there are several.
 
-    Its symbols are long strokes, which show dashes too, or the series' shapes.
+    The legend's symbols are long strokes, which also show dashes, or the series' shapes.
     """
     shown: Spec = {"columns": 1 if max(map(len, names)) > _LONG else 2}
     if legend == "stroke":
@@ -128,7 +128,7 @@ def interval_lines(x: Spec, y: Spec, names: Sequence[str], tooltip: Sequence[Spe
 
 
 def text_at(kind: Spec) -> Spec:
-    """Return a layer of texts below each other in the left corner: ``slot`` px from the top."""
+    """Return a layer of texts in the top left corner, in rows: ``slot`` px from the top."""
     return {
         "transform": [kind],
         "mark": {"type": "text", "align": "left", "baseline": "middle", "style": "label"},
@@ -141,9 +141,10 @@ def text_at(kind: Spec) -> Spec:
 
 
 def row_axis(field: str, names: Sequence[str], *, above: float) -> Spec:
-    """Return an axis of rows with names, from the top down, in this order.
+    """Return an axis of named rows, in this order from the top.
 
-    A name stands ``above`` the middle of its row, in px: beside it, it would take half of a phone.
+    A name stands ``above`` px over the middle of its row; beside the row it would fill half a
+    phone.
     """
     return {
         "field": field,

@@ -1,4 +1,4 @@
-"""Runs with their trials, read for figures, and the series that a figure distinguishes."""
+"""Runs and trials read for figures, and the series that a figure distinguishes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,10 +24,10 @@ def _no_telemetry(_trial: TrialRecord) -> Sequence[TelemetrySample]:
 
 @dataclass(frozen=True)
 class MeasuredRun:
-    """A run with what was recorded of it.
+    """A run with its records.
 
-    ``probes`` are those of its board in its execution, newest first; ``telemetry`` reads the
-    samples of a trial, when a figure needs them.
+    ``probes``: probes of its board with the same execution, newest first. ``telemetry`` reads a
+    trial's samples when a figure needs them.
     """
 
     run: RunRecord
@@ -37,7 +37,7 @@ class MeasuredRun:
 
     @property
     def short_id(self) -> str:
-        """The end of its id, by which every command finds it."""
+        """End of the id, by which every command finds the run."""
         return self.run.id.rpartition("-")[2]
 
 
@@ -56,7 +56,7 @@ def measured_run(directory: RunDirectory) -> MeasuredRun:
 
 @dataclass(frozen=True)
 class Series:
-    """Good trials that a figure shows as one: of a variant, in one run or in several alike."""
+    """Good trials that a figure shows as one series: of a variant, in one or several runs."""
 
     label: str
     trials: Sequence[TrialRecord]
@@ -64,14 +64,15 @@ class Series:
 
     @property
     def token_times(self) -> list[int]:
-        """Mean time of a token of each trial that has one, in ns."""
+        """Mean time per token of each trial that has it, in ns."""
         return [time for trial in self.trials if (time := token_time(trial))]
 
     @property
     def independent_times(self) -> list[float]:
-        """Token times of the repeats; of several runs the estimate of each, in ns.
+        """Token times of the repeats, in ns; for several runs, the estimate of each run.
 
-        The repeats of a run share the causes of run-to-run variation: only several runs show it.
+        Only several runs show run-to-run variation, because its causes are common to a run's
+        repeats.
         """
         if len(self.runs) == 1:
             return [*self.token_times]
@@ -82,7 +83,7 @@ class Series:
         return [geometric_mean(times) for times in by_run.values()]
 
     def run_of(self, trial: TrialRecord) -> MeasuredRun:
-        """Return the run that a trial of the series belongs to."""
+        """Return the run of a trial of the series."""
         return next(run for run in self.runs if any(one is trial for one in run.trials))
 
     @property
@@ -97,19 +98,19 @@ class Series:
 
 
 def all_series(runs: Sequence[MeasuredRun], *, by_run: bool = True) -> list[Series]:
-    """Return the series of runs: a variant of a run each.
+    """Return the series of runs, one for each variant of a run.
 
-    If a figure cannot distinguish all of these, or if ``by_run`` is False, the trials of one
-    variant on one board with one model are a series, whatever their run.
+    If a figure cannot distinguish so many, or ``by_run`` is False, a series has the trials of one
+    variant, board and model in all runs.
     """
     apart = _grouped(runs, by_run=True) if by_run else []
     return apart if 0 < len(apart) <= MOST_SERIES else _grouped(runs, by_run=False)
 
 
 def distinguishable(series: Sequence[Series], most: int = MOST_SERIES) -> list[Series]:
-    """Return no more series than a figure can distinguish: by their colours, or ``most`` rows.
+    """Return at most the number of series that a figure can distinguish: its colours, or ``most``.
 
-    They are the first, the fastest, the slowest, and others spread evenly between these.
+    Chosen are the first, the fastest, the slowest, and others evenly between these.
     """
     if len(series) <= most:
         return list(series)
@@ -143,7 +144,7 @@ def _grouped(runs: Sequence[MeasuredRun], *, by_run: bool) -> list[Series]:
 
 
 def _labels(keys: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
-    """Return a name for each key: the variant, and its difference from others of the same name."""
+    """Return a name for each key: the variant, and its difference from others with this name."""
     labels = {}
     for key in keys:
         alike = [other for other in keys if other[0] == key[0]]
@@ -154,6 +155,6 @@ def _labels(keys: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
 
 
 def executions_of(runs: Sequence[MeasuredRun]) -> set[Execution]:
-    """Return what the trials ran on."""
+    """Return the executions of the trials."""
     found = {trial.execution for run in runs for trial in run.trials}
     return found | {run.run.facts.execution for run in runs}

@@ -11,7 +11,7 @@ from labctl.results.timing_checks import Gap, single_gaps
 
 
 def single_tokens(trial: TrialRecord) -> list[Gap]:
-    """Return the gaps of one token each; none where it is not known which these are."""
+    """Return the gaps of single tokens; empty if these gaps are not known."""
     timing = trial.timing
     return single_gaps(timing) if timing and timing.p50_ns is not None else []
 
@@ -29,9 +29,9 @@ class Span:
 
 
 def token_spans(trial: TrialRecord) -> list[Span]:
-    """Return the time before each token, the first one's from the start of the process.
+    """Return the time before each token; the first token's time begins with the process.
 
-    Empty where the trial has no times of tokens.
+    Empty if the trial has no token times.
     """
     timing, job = trial.timing, trial.job
     if timing is None or job is None or timing.ttft_ns is None:
@@ -41,7 +41,7 @@ def token_spans(trial: TrialRecord) -> list[Span]:
 
 
 def throttled_spans(samples: Sequence[TelemetrySample]) -> list[Span]:
-    """Return when the board held its clock down: from a sample that says so to the next one."""
+    """Return when the board throttled: from a sample that shows it to the next sample."""
     found: list[Span] = []
     for (sample, after), is_held in zip(pairwise(samples), held_down(samples), strict=False):
         if not is_held:

@@ -1,8 +1,8 @@
-"""The roofline of a board: the operations that its memory and storage can feed, and each variant.
+"""The roofline of a board: operations that memory and storage can supply, and each variant.
 
-S. Williams et al., "Roofline", CACM 52(4), 2009. A weight counts as two operations, a
-multiplication and an addition. What a token needs of each is fixed, so its operations for each byte
-are 16 / the bits of a weight; the KV cache is left out.
+S. Williams et al., "Roofline", CACM 52(4), 2009. A weight counts as two operations: a
+multiplication and an addition. A token needs each weight once, so operations per byte are 16 / the
+bits of a weight; the KV cache is left out.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,14 +22,14 @@ NAME = "roofline"
 _GIGA = 1e9
 #: The horizontal axis: weights of 32 bits to 1 bit.
 _LOW, _HIGH = 0.5, 16.0
-#: Names of more points lie over each other; the legend has them.
+#: Names of more points would overlap; they are in the legend.
 _MOST_NAMES = 4
 _TICKS = [0.5, 1, 2, 4, 8, 16]
 
 
 @dataclass(frozen=True)
 class _Point:
-    """A variant: operations for each byte, and operations a second that it reached, and could."""
+    """A variant: operations per byte, and the reached and possible operations per second."""
 
     label: str
     intensity: float
@@ -38,7 +38,7 @@ class _Point:
 
 
 def roofline(runs: Sequence[MeasuredRun], words: Language) -> Figure | Missing:
-    """Draw the ceilings that the board's probe measured, and what each variant reached."""
+    """Draw the ceilings that the board's probe measured, and the result of each variant."""
 
     def missing(reason: str) -> Missing:
         return Missing(NAME, words("Roofline of the board"), words(reason))
@@ -104,14 +104,14 @@ def _point(one: Series, probe: BoardProbe) -> _Point | None:
 
 
 def _weights(model: ModelIdentity) -> tuple[int, float] | None:
-    """Return the bytes of weights of one token, and the operations for each of them."""
+    """Return the bytes of weights per token, and the operations per byte."""
     if not model.bytes_per_token or not model.bits_per_weight:
         return None
     return model.bytes_per_token, 16 / model.bits_per_weight
 
 
 def _roofs(probe: BoardProbe, words: Language) -> Iterator[list[Row]]:
-    """Yield a line for each place that weights come from."""
+    """Yield a line for each source of weights."""
     for key, text, rate, named_at in (
         ("dram", "DRAM {rate}", probe.memory_bytes_per_second(), _HIGH),
         ("storage", "storage {rate}, by page faults", probe.storage_bytes_per_second(), _LOW),

@@ -1,4 +1,4 @@
-"""Shares of the bounds: how much of its time a token would need of each resource alone."""
+"""Shares of the bounds: the share of a token's time that each resource alone would need."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,10 +12,10 @@ from labctl.stats.describe import median
 
 NAME = "bounds"
 _KINDS = {"storage": "storage", "dram": "DRAM", "compute": "arithmetic"}
-#: Pixels of a bar, and of the name above a group of them.
+#: Pixels of a bar, and of the name above a group of bars.
 _BAR, _NAME = 20, 26
 _MOST_ROWS = 16
-#: A bar of more than this share has room for its name.
+#: A bar above this share has room for its name.
 _INSIDE = 0.5
 
 
@@ -51,7 +51,7 @@ def bound_shares(runs: Sequence[MeasuredRun], words: Language) -> Figure | Missi
 
 
 def _has_shares(trial: TrialRecord) -> bool:
-    """Return True if its bounds are known; an older record has only the nearest one."""
+    """Return True if all bounds are known; an older record has only the nearest bound."""
     return trial.bound is not None and bool(trial.bound.shares)
 
 

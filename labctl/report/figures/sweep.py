@@ -34,7 +34,7 @@ class _Cell:
 
     @property
     def time(self) -> float | None:
-        """The estimate of its good trials, in ns."""
+        """Estimate over the good trials, in ns."""
         good = [t for t in self.trials if t.state is TrialState.OK and t.repeat > 0]
         times = [time for trial in good if (time := token_time(trial))]
         found = estimate_of(times)
@@ -42,7 +42,7 @@ class _Cell:
 
 
 def sweeps(runs: Sequence[MeasuredRun], words: Language) -> list[Figure | Missing]:
-    """Draw what each run varies: two numbers as heat maps, one number as lines."""
+    """Draw each run's varied parameters: two numbers as heat maps, one number as lines."""
     found: list[Figure | Missing] = []
     for run in runs:
         axes = _axes(run)
@@ -66,7 +66,7 @@ def sweeps(runs: Sequence[MeasuredRun], words: Language) -> list[Figure | Missin
 
 
 def _axes(run: MeasuredRun) -> list[str]:
-    """Return the numeric parameters that vary: those with most values first."""
+    """Return the numeric parameters that vary, most values first."""
     values: dict[str, set[Number]] = {}
     for trial in run.trials:
         for name, value in trial.parameters.items():
@@ -79,7 +79,7 @@ def _axes(run: MeasuredRun) -> list[str]:
 
 
 def _groups(run: MeasuredRun, axes: Sequence[str]) -> dict[str, list[TrialRecord]]:
-    """Return the trials by what else varies: the model, other parameters."""
+    """Return the trials, grouped by the model and the other varied parameters."""
     others = [
         {name: value for name, value in trial.parameters.items() if name not in axes}
         for trial in run.trials
@@ -161,7 +161,7 @@ def _failed(cell: _Cell) -> bool:
 
 
 def _limits(low: float, high: float) -> list[float]:
-    """Return the limits between the steps of colour: each the same ratio above the last."""
+    """Return the limits between the colour steps; each limit is the same multiple of the last."""
     ratio = max(high / low, 1.001)
     return [low * ratio ** (n / RAMP_STEPS) for n in range(1, RAMP_STEPS)]
 

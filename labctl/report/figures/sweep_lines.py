@@ -20,7 +20,7 @@ def sweep_line(
     axis: str,
     words: Language,
 ) -> Figure | None:
-    """Draw a line for each group over the parameter; None where a line would have no length."""
+    """Draw a line for each group over the parameter; None if a line would have only one point."""
     points = {label: _points(trials, axis) for label, trials in groups.items()}
     lines = {label: found for label, found in points.items() if len(found) > 1}
     if not lines:
@@ -43,7 +43,7 @@ def sweep_line(
 
 
 def _points(trials: Sequence[TrialRecord], axis: str) -> dict[float, list[int]]:
-    """Return the token times of good trials by the value of the parameter, in its order."""
+    """Return the token times of good trials by the parameter's value, in order of the value."""
     points: dict[float, list[int]] = {}
     for trial in good_trials(trials):
         at, time = trial.parameters.get(axis), token_time(trial)

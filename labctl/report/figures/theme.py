@@ -1,8 +1,8 @@
 """Colours, fonts and marks of the figures, for light and dark backgrounds.
 
-The colours of categories start from M. Okabe and K. Ito's (2008), which colour-blind people can
-distinguish, made darker or lighter until each has a contrast of 3:1 with its background (WCAG 2.2,
-1.4.11). Charts name styles and ranges, and never a colour.
+The colours of categories are M. Okabe and K. Ito's (2008), which colour-blind people can
+distinguish, made darker or lighter for a contrast of at least 3:1 with the background (WCAG 2.2,
+1.4.11). Charts use names of styles and ranges, never a colour.
 """
 
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from typing import Any, Literal, TypeAlias
 
 Theme: TypeAlias = Literal["light", "dark"]
 
-#: As a page has them, and then what a machine without these has.
+#: The fonts of a page, then fonts for a machine without these.
 FONT = (
     "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', 'Noto Sans CJK SC',"
     " 'PingFang SC', 'Microsoft YaHei', sans-serif"
 )
-#: Most series that can be distinguished in one figure.
+#: Maximum number of series that can be distinguished in a figure.
 MOST_SERIES = 8
 SHAPES = (
     *("circle", "square", "triangle-up", "diamond"),
@@ -23,14 +23,14 @@ SHAPES = (
 )
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [10, 4], [4, 2, 1, 2], [1, 3], [12, 3, 3, 3])
 
-#: Colours of a heat map from little to much, and from which one on their texts change colour.
+#: Number of colours of a heat map, and the first colour on which texts change colour.
 RAMP_STEPS = 7
 DARK_FROM = 4
 
 
 @dataclass(frozen=True)
 class _Palette:
-    """Colours of one theme; ``background`` is what contrasts are held against."""
+    """Colours of one theme; contrasts are relative to ``background``."""
 
     background: str
     text: str

@@ -16,15 +16,15 @@ from labctl.report.figures.tracks import Track, tracks_of
 from labctl.report.page.language import Language
 from labctl.units import duration
 
-#: Trials that are worth a picture of their own: the typical ones, then those that throttled.
+#: Maximum number of trials with their own picture: typical trials first, then throttled trials.
 _MOST_TRIALS = 4
 _MOST_BARS = 256
-#: A phase that is shorter than this share of the trial has no room for its name.
+#: A phase shorter than this share of the trial has no room for its name.
 _NAMED_FROM = 0.14
 
 
 def timelines(runs: Sequence[MeasuredRun], words: Language) -> list[Figure | Missing]:
-    """Draw the telemetry of a few trials; Missing where none has any."""
+    """Draw the telemetry of a few trials; Missing if no trial has telemetry."""
     found: list[Figure | Missing] = []
     for one, trial in islice(_chosen(distinguishable(all_series(runs))), _MOST_TRIALS):
         samples = one.run_of(trial).telemetry(trial)
@@ -40,7 +40,7 @@ def timelines(runs: Sequence[MeasuredRun], words: Language) -> list[Figure | Mis
 
 
 def _chosen(series: Sequence[Series]) -> Iterator[tuple[Series, TrialRecord]]:
-    """Yield the typical trial of each series, then each one's first that throttled."""
+    """Yield the typical trial of each series, then the first throttled trial of each series."""
     typical = [(one, one.typical or one.trials[0]) for one in series]
     yield from typical
     for one, usual in typical:
@@ -103,7 +103,7 @@ def _slice(kind: str, span: Span, begin: int) -> dict[str, float | str]:
 
 
 def _phases(trial: TrialRecord, end: int, words: Language) -> Iterator[Row]:
-    """Yield what the program did: load, read the prompt, generate."""
+    """Yield the program's phases: load, read the prompt, generate."""
     assert trial.job is not None
     begin, timing = trial.job.start_mono_ns, trial.timing
     first = begin + timing.ttft_ns if timing and timing.ttft_ns else None
@@ -122,7 +122,7 @@ def _phases(trial: TrialRecord, end: int, words: Language) -> Iterator[Row]:
 
 
 def _bars(spans: Sequence[Span], begin: int, scale: TimeScale) -> Iterator[Row]:
-    """Yield a bar for each token, or for each few of many: their mean time."""
+    """Yield a bar for each token; with many tokens, a bar for the mean time of a few."""
     size = math.ceil(len(spans) / _MOST_BARS)
     for first in range(0, len(spans), size):
         some = spans[first : first + size]

@@ -1,4 +1,4 @@
-"""The chart of one trial: views below each other that share an axis of time."""
+"""The chart of one trial: views one below the other with a common time axis."""
 
 from collections.abc import Sequence
 
@@ -9,11 +9,11 @@ from labctl.report.figures.tracks import Track
 from labctl.report.page.language import Language
 
 NAME = "timeline"
-#: More bars are too narrow for gaps between them.
+#: More bars would be too narrow for gaps between them.
 _MOST_APART = 100
 #: A longer title of a track would be wider than a phone.
 _LONGEST_TITLE = 280
-#: Pixels of labels of the vertical axes, and beside the plots as a whole.
+#: Pixels for labels of the vertical axes, and for everything beside the plots.
 _LABELS, _OUTSIDE = 46, 76
 
 
@@ -26,9 +26,9 @@ def timeline_chart(
     bars: int,
     throttled: bool,
 ) -> Spec:
-    """Return the chart of one trial: its phases, its ``bars``, and the tracks below them.
+    """Return the chart of one trial: its phases, its ``bars``, and the tracks below.
 
-    ``scale`` is None where no token was timed; ``end`` is in seconds.
+    ``scale`` is None if no token was timed; ``end`` is in seconds.
     """
     axes = _Axes(end, words)
     parts = [_phase_part(axes, words)]
@@ -52,21 +52,21 @@ def timeline_chart(
 
 
 class _Axes:
-    """The axes of all tracks: one time, and values beside it."""
+    """The axes of all tracks: a common time axis, and axes of values."""
 
     def __init__(self, end: float, words: Language):
         self._end = end
         self.words = words
 
     def x(self) -> Spec:
-        """Return the axis of time: lines of a grid, whose labels the last track has."""
+        """Return the time axis: grid lines; only the last track has the labels."""
         axis: Spec = {"grid": True, "labels": False, "ticks": False, "domain": False, "title": None}
         scale = {"domain": [0, self._end], "nice": False}
         axis["tickCount"] = 8
         return {"field": "at", "type": "quantitative", "scale": scale, "axis": axis}
 
     def y(self, *, highest: float | None) -> Spec:
-        """Return the axis of values, from 0 to the highest; None: around the values."""
+        """Return the axis of values, from 0 to the highest; with None, only around the values."""
         scale: Spec = {"zero": False}
         if highest is not None:
             scale = {"domain": [0, highest or 1], "nice": True}

@@ -1,4 +1,4 @@
-"""Time per token over position: where it drifts, where the board throttled, and TTFT."""
+"""Time per token over position, with drift, throttling and TTFT."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -21,11 +21,11 @@ from labctl.stats.describe import median, percentile
 from labctl.units import duration
 
 NAME = "token-times"
-#: More repeats than these are no lines that an eye can follow: a band shows them.
+#: Maximum number of readable lines of repeats; more repeats are shown as a band.
 _MOST_LINES = 16
-#: More points along the axis than a wide page has pixels to spare for are joined.
+#: Maximum number of points along the axis of a wide page; more points are joined.
 _MOST_POINTS = 256
-#: TTFTs of more series are no labels any more.
+#: Maximum number of series whose TTFTs are labelled.
 _MOST_LABELS = 4
 
 
@@ -76,7 +76,7 @@ def _all_ns(one: Series) -> list[int]:
 
 
 def _binned(gaps: Sequence[Gap], size: int) -> dict[int, list[int]]:
-    """Return the times by position; ``size`` positions in a row are one, their middle."""
+    """Return the times by position; ``size`` successive positions are joined at their middle."""
     bins: dict[int, list[int]] = {}
     for gap in gaps:
         first = gap.position - (gap.position - 1) % size
@@ -97,7 +97,7 @@ def _lines(one: Series, scale: TimeScale, size: int) -> Iterator[Row]:
 
 
 def _middles(one: Series, scale: TimeScale, size: int, *, band: bool) -> Iterator[Row]:
-    """Yield the medians of the repeats; of one or two there is none but the lines themselves."""
+    """Yield the medians of the repeats; one or two repeats are shown only as lines."""
     if len(one.trials) < 3 and not band:
         return
     gaps = [gap for trial in one.trials for gap in single_tokens(trial)]

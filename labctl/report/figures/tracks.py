@@ -1,4 +1,4 @@
-"""Tracks of a trial's telemetry: what the board did, in units that people read."""
+"""Tracks of a trial's telemetry: activity of the board, in readable units."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -8,18 +8,18 @@ from itertools import groupby, pairwise
 from labctl.errors import printable_line
 from labctl.records.telemetry import TelemetrySample
 
-#: More samples than a wide page has pixels to spare for are thinned, evenly.
+#: Maximum number of samples for a wide page; more samples are thinned evenly.
 _MOST_SAMPLES = 240
-#: Lines of one track that an eye can follow, and whose names have room above it on a phone.
+#: Maximum number of readable lines in a track, with room for their names on a phone.
 _MOST_LINES, _MOST_ZONES = 3, 2
 _LONGEST_NAME = 12
 
 
 @dataclass(frozen=True)
 class Line:
-    """Values over time, in ns of the board's clock; each holds until the next one.
+    """Values over time, in ns of the board's clock; a value is valid until the next one.
 
-    ``label`` is labctl's name of it, in English; ``name`` is the board's own.
+    ``label``: labctl's name of the line, in English; ``name``: the board's name.
     """
 
     points: Sequence[tuple[int, float]]
@@ -29,7 +29,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Track:
-    """Lines with one unit. ``from_zero``: lengths are compared, as in an area.
+    """Lines with one unit. ``from_zero``: the axis starts at 0, for example for areas.
 
     ``title`` is in English.
     """
@@ -41,7 +41,7 @@ class Track:
 
 
 def tracks_of(samples: Sequence[TelemetrySample]) -> list[Track]:
-    """Return the tracks of the sampled values; a value that the board does not report has none."""
+    """Return the tracks of the sampled values, without values that the board does not report."""
     kept = list(_thinned(samples))
     found = [
         Track("temperature", "temperature (°C)", _temperatures(kept), from_zero=False),
@@ -103,10 +103,10 @@ def _rate(
     counter: Callable[[TelemetrySample], int | None],
     unit: float = 1,
 ) -> list[tuple[int, float]]:
-    """Return the growth a second between samples, each from the moment of the first of a pair.
+    """Return the growth per second between two samples, at the time of the first.
 
-    The last one is repeated at its end. A counter of a process that has ended starts again: never
-    less than 0.
+    The last value is repeated at its end. Never below 0, even if a new process restarts the
+    counter.
     """
     counted = _values(samples, counter)
     found = [
@@ -130,7 +130,7 @@ def _zone(samples: Sequence[TelemetrySample], zone: str) -> list[tuple[int, floa
 
 
 def _frequencies(samples: Sequence[TelemetrySample]) -> list[Line]:
-    """Return the frequency of each kind of CPU: those that always ran alike are one line."""
+    """Return frequencies by kind of CPU: CPUs with always equal frequencies are one line."""
     cpus = sorted({cpu for sample in samples for cpu in sample.freq_khz}, key=_natural)
     series = {cpu: tuple(_of(s.freq_khz, cpu) for s in samples) for cpu in cpus}
     alike = sorted(cpus, key=lambda cpu: (str(series[cpu]), _natural(cpu)))

@@ -16,7 +16,7 @@ from labctl.results.summary import VariantSummary
 from labctl.stats.intervals import Interval
 from labctl.units import confidence, digits, duration
 
-#: Up to this number of runs, each has its own sentences.
+#: Up to this number of runs, each run has its own sentences.
 _MOST_ANSWERS = 6
 
 _FASTER = (
@@ -56,7 +56,7 @@ _PERHAPS_BOUND = (
 
 
 def answers(runs: Sequence[MeasuredRun], words: Language) -> list[str]:
-    """Return the answer of each run, or of all together where they are many."""
+    """Return the answer of each run; for many runs, one answer for all."""
     if len(runs) == 1:
         return list(_of_run(runs[0], words))
     if len(runs) <= _MOST_ANSWERS:
@@ -124,13 +124,13 @@ def _of_times(one: MeasuredRun, timed: Sequence[VariantSummary], words: Language
 
 
 def _faster(one: MeasuredRun, timed: Sequence[VariantSummary], where: str, words: Language) -> str:
-    """Judge the fastest variant and the first of the recipe, or the next where it is that."""
+    """Compare the fastest variant with the recipe's first, or the next if they are the same."""
     best, judged = _best(one, timed)
     others = [row for row in timed if row.variant != best.variant]
     other = next((row for row in others if row.variant == one.rows[0].variant), others[0])
     row = judged[other.variant]
     level = [best, *(o for o in others if judged[o.variant].verdict is not Verdict.SLOWER)]
-    if row.interval is not None and row.interval.high < 1:  # by too little to be judged slower
+    if row.interval is not None and row.interval.high < 1:  # too little to be judged slower
         row, best, other = _turned(row), other, best
     values: dict[str, object] = {
         "best": best.variant,
@@ -148,7 +148,7 @@ def _faster(one: MeasuredRun, timed: Sequence[VariantSummary], where: str, words
     elif row.ratio is None or row.interval is None:
         text = _TOO_FEW
     else:
-        shown = digits if row.verdict is Verdict.SLOWER else ratio_text  # near to 1
+        shown = digits if row.verdict is Verdict.SLOWER else ratio_text  # close to 1
         values["value"] = shown(row.ratio)
         values["known"] = _ratio_known(row, row.interval, shown, words)
         if row.verdict is Verdict.SLOWER:
@@ -174,10 +174,10 @@ def _faster(one: MeasuredRun, timed: Sequence[VariantSummary], where: str, words
 def _best(
     one: MeasuredRun, timed: Sequence[VariantSummary]
 ) -> tuple[VariantSummary, dict[str, Row]]:
-    """Return a variant than which none is faster, and how each other one compares with it.
+    """Return a variant that no other variant beats, and the comparison of each other one with it.
 
-    Of several it is the one of the least estimate. What `labctl compare` says of it and the first
-    variant of the recipe is kept: it is judged among other rows.
+    Of several such variants, return the one with the smallest estimate. Its comparison with the
+    recipe's first variant is the row of `labctl compare`, which is judged among other rows.
     """
     first = one.rows[0].variant
     against_first = _judged(one, first)
@@ -191,7 +191,7 @@ def _best(
 
 
 def _judged(one: MeasuredRun, reference: str) -> dict[str, Row]:
-    """Return how the time of a token of the variants compares with one's, as `labctl compare`."""
+    """Compare the variants' token times with a reference variant's, as `labctl compare` does."""
     sides = one.sides()
     base = next(side for side in sides if side.variant == reference)
     variants = {side.name: side.variant for side in sides}
@@ -215,7 +215,7 @@ def _turned(row: Row) -> Row:
 def _ratio_known(
     row: Row, between: Interval, shown: Callable[[float], str], words: Language
 ) -> str:
-    """Return the interval of a ratio, and its rounds if the times beside it are of more trials."""
+    """Return a ratio's interval, and its number of rounds if the times are from more trials."""
     if between.is_vague:
         return words(" (its interval is wider than ± 100 %)")
     is_of_all = row.basis is not Basis.PAIRED or between.count == row.left_repeats == (

@@ -17,17 +17,17 @@ from labctl.report.result_tables import result_tables
 from labctl.report.table import Table
 from labctl.runs.record.directory import RunDirectory
 
-#: Names of recipes and boards that a title has space for.
+#: Maximum number of names of recipes and boards in a title.
 _MOST_NAMES = 3
 
 
 def build_report(
     directories: Sequence[RunDirectory], words: Language, references: Sequence[str] = ()
 ) -> Report:
-    """Return the report on runs, in their order; damaged ones are named in it.
+    """Return the report on runs, in their order; it names damaged runs.
 
-    ``references`` are published figures to show, as :func:`references_of` takes them. Raises
-    ConfigError where none of the runs can be read, or has a trial.
+    ``references``: names of published figures, see :func:`references_of`. Raises ConfigError if no
+    run can be read, or no run has a trial.
     """
     runs, damaged = read_runs(directories)
     quoted: dict[str, ReferenceRow] = {}
@@ -53,9 +53,9 @@ def build_report(
 def read_runs(
     directories: Sequence[RunDirectory],
 ) -> tuple[list[MeasuredRun], list[tuple[str, str]]]:
-    """Return the runs that can be read, and the names of the others with the reason.
+    """Return the readable runs, and the names of the others with the reason.
 
-    Raises ConfigError where none can be read, or none has a trial.
+    Raises ConfigError if no run can be read, or no run has a trial.
     """
     runs: dict[Path, MeasuredRun] = {}
     damaged: list[tuple[str, str]] = []
@@ -78,7 +78,7 @@ def read_runs(
 
 
 def _execution_marks(runs: Sequence[MeasuredRun], words: Language) -> list[str]:
-    """Return a warning for each kind of run that is not of a board of this lab."""
+    """Return a warning for each kind of run that was not measured on a board of this lab."""
     found: dict[str, None] = {}
     for one in runs:
         facts = one.run.facts

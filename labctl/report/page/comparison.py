@@ -1,4 +1,4 @@
-"""The table of a report in which runs are compared, as ``labctl compare`` judges them."""
+"""The table of a report that compares runs, as ``labctl compare`` judges them."""
 
 from collections.abc import Sequence
 
@@ -28,10 +28,10 @@ _VERDICTS = {
 
 
 def comparison_table(runs: Sequence[MeasuredRun], words: Language) -> Table | None:
-    """Compare the variants of the first run with those of the others; None with nothing to compare.
+    """Compare variants of the first run with the other runs' variants; None without pairs.
 
-    Runs of different sessions can differ more than repeats of one: the history of the board, where
-    it is known, is in the verdict.
+    Runs of different sessions can differ more than repeats of one run. The verdict includes the
+    board's history, if known.
     """
     if not 2 <= len(runs) <= _MOST_RUNS:
         return None
@@ -43,7 +43,7 @@ def comparison_table(runs: Sequence[MeasuredRun], words: Language) -> Table | No
     history = board_history(RunRepository(runs[0].path.parent))
     try:
         found = compare(pairs, figures=_FIGURES, history=history)
-    except HostError:  # a folder in which no index can be: without one, at best "suspected"
+    except HostError:  # no index here: at best "suspected" without history
         found = compare(pairs, figures=_FIGURES)
     return _table(found, words)
 

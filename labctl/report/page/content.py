@@ -10,7 +10,7 @@ from labctl.report.table import Cell, Table, Tone
 
 T = TypeVar("T")
 
-#: Most characters of a text of a record on a page, and of a recipe.
+#: Maximum number of characters on a page of a record's text, and of a recipe.
 _MOST_TEXT, _MOST_RECIPE = 2000, 100_000
 
 
@@ -25,7 +25,7 @@ class Remark:
 
 @dataclass(frozen=True)
 class RunSection:
-    """All about one run below the figures."""
+    """All information about one run below the figures."""
 
     id: str
     heading: str
@@ -39,7 +39,7 @@ class RunSection:
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer of a model, as it came, with its grade."""
+    """An unchanged answer of a model, with its grade."""
 
     variant: str
     grade: Cell
@@ -48,7 +48,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Transcript:
-    """A question with its right answer, and what was answered, side by side."""
+    """A question with its right answer, and the models' answers side by side."""
 
     question: str
     text: str
@@ -60,8 +60,8 @@ class Transcript:
 class Report:
     """A report on one run or several, or on an evaluation.
 
-    ``damaged``: runs that were asked for and cannot be read, with the reason. ``transcripts_note``
-    says which questions they are.
+    ``damaged``: requested runs that cannot be read, with the reason. ``transcripts_note``: which
+    questions the transcripts show.
     """
 
     title: str
@@ -79,7 +79,7 @@ class Report:
 
 
 def bounded(part: T) -> T:
-    """Return a report, or a part of it, with each text cut off: servers and strangers write them.
+    """Return a report, or a part of it, with limited texts: servers and strangers write them.
 
     A recipe may be longer than other texts.
     """

@@ -1,4 +1,4 @@
-"""A report on one evaluation: accuracy, its differences, and the answers side by side."""
+"""A report on one evaluation: accuracy, differences, and answers side by side."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ from labctl.stats.intervals import Interval
 from labctl.stats.paired_answers import paired_difference
 from labctl.units import confidence
 
-#: Share of reports in which some difference may be claimed wrongly (Bonferroni's correction).
+#: Maximum share of reports with a wrongly claimed difference (Bonferroni's correction).
 _ERRORS = 0.05
 
 
@@ -111,7 +111,7 @@ def _marks(one: MeasuredEvaluation, words: Language) -> list[str]:
 
 
 def _answers(one: MeasuredEvaluation, words: Language) -> list[str]:
-    """Return the accuracy of every variant at its largest limit, and the differences of models."""
+    """Return the accuracy of each variant at its largest limit, and the differences of models."""
     if not one.table.graders:
         return [words("Nothing is graded yet.")]
     cells, limit = one.at_largest_limit(one.table.graders[0]), one.largest_text(words)
@@ -150,7 +150,7 @@ def _answers(one: MeasuredEvaluation, words: Language) -> list[str]:
 
 
 def _pairs(cells: Sequence[Accuracy]) -> Iterator[tuple[Accuracy, Accuracy]]:
-    """Yield what differs in its model alone."""
+    """Yield the pairs of variants that differ only in the model."""
     for first, second in combinations(cells, 2):
         if _prompt(first) == _prompt(second):
             yield first, second
@@ -161,7 +161,7 @@ def _prompt(cell: Accuracy) -> str:
 
 
 def _difference(first: Accuracy, second: Accuracy, level: float) -> Interval | None:
-    """Return by how much the second is better, on the questions that both have; None: on none."""
+    """Return the gain of the second on common questions; None without common questions."""
     both = in_both(first, second)
     if not both:
         return None

@@ -18,20 +18,20 @@ from labctl.runs.record.directory import RunDirectory
 from labctl.stats.describe import median
 from labctl.units import duration
 
-#: Questions whose answers a page shows, and code points of one answer.
+#: Maximum number of questions on a page, and of code points of one answer.
 _MOST_TRANSCRIPTS, _MOST_TEXT = 100, 4000
 _MOST_DISAGREEMENTS = 200
 
 
 @dataclass(frozen=True)
 class MeasuredEvaluation:
-    """An evaluation with all that its directory has."""
+    """An evaluation with all data of its directory."""
 
     path: Path
     record: EvaluationRecord
     generations: Sequence[GenerationRecord]
     table: AccuracyTable
-    #: Text and right answer of each question, by its id.
+    #: Text and right answer of each question, by id.
     questions: dict[str, tuple[str, str]]
     end: EvaluationEnd | None = None
 
@@ -41,7 +41,7 @@ class MeasuredEvaluation:
         return {one.execution for one in self.record.endpoints if one.execution}
 
     def largest_limit(self, variant: str) -> Budget:
-        """Return the largest limit of a variant; those of all variants are of the same time."""
+        """Return the largest limit of a variant; for all variants it belongs to the same time."""
         own = self.record.model_budgets.get(variant.partition("/")[0])
         return own[-1] if own else self.table.budgets[-1]
 
@@ -51,7 +51,7 @@ class MeasuredEvaluation:
         return [cell for cell in cells if cell is not None]
 
     def largest_text(self, words: Language) -> str:
-        """Return the largest limits in words: tokens, or the time that they come from."""
+        """Return the largest limits in words: tokens, or the time for which they stand."""
         if not self.record.model_budgets:
             return limit_text(self.table.budgets[-1], words)
         seconds = self.record.budget_seconds[-1]
@@ -61,7 +61,7 @@ class MeasuredEvaluation:
 
     @property
     def declared(self) -> list[str]:
-        """Models whose file is not proven: labctl did not start their servers."""
+        """Models whose file is not proven, because labctl did not start their servers."""
         proven = {one.model for one in self.record.endpoints if one.sha256_proven}
         asked = dict.fromkeys(one.model for one in self.record.endpoints)
         return [model for model in asked if model not in proven]
@@ -75,7 +75,7 @@ def limit_text(budget: Budget, words: Language) -> str:
 
 
 def measured_evaluation(run: RunDirectory) -> MeasuredEvaluation:
-    """Read an evaluation from its directory. Raises ConfigError, also where nothing is graded."""
+    """Read an evaluation from its directory. Raises ConfigError, also if nothing is graded."""
     directory = EvaluationDirectory(run)
     return MeasuredEvaluation(
         path=run.path.resolve(),
@@ -197,7 +197,7 @@ def transcripts(one: MeasuredEvaluation, words: Language) -> Iterator[Transcript
     grades = {
         (cell.variant, grade.question): grade
         for cell in cells
-        for grade in reversed(cell.grades)  # of several samples the first
+        for grade in reversed(cell.grades)  # the first of several samples
     }
     texts: dict[tuple[str, str], GenerationRecord] = {}
     for generation in one.generations:

@@ -1,4 +1,4 @@
-"""A report as a file; the end of its name says which."""
+"""A report as a file; the file's suffix is the format."""
 
 import re
 from collections.abc import Sequence
@@ -21,8 +21,7 @@ from labctl.report.page.markdown import markdown
 from labctl.report.page.pdf import find_browser, pdf
 from labctl.runs.record.directory import RunDirectory
 
-#: Characters removed from file names: names of figures contain ids of runs, which others may have
-#: written.
+#: Characters removed from file names: names of figures contain ids of runs, which are untrusted.
 _NO_NAME = r"[^\w.-]"
 
 
@@ -47,8 +46,8 @@ def write_report(
 ) -> list[Path]:
     """Write the report on runs, and return the files.
 
-    Figures go to a file each, ``NAME-FIGURE.svg``; with the name of a ``figure`` it alone, to
-    ``path``. Raises ConfigError, where no run can be read or something is not installed, and
+    Each figure gets a file, ``NAME-FIGURE.svg``. With the name of a ``figure``, only this figure is
+    written, to ``path``. Raises ConfigError if no run can be read or a program is missing;
     HostError.
     """
     check_report(path)
@@ -70,7 +69,7 @@ def make_report(
 def write_pages(
     report: Report, path: Path, *, words: Language, figure: str | None = None
 ) -> list[Path]:
-    """Write a report that is made already, as :func:`write_report` does."""
+    """Write a finished report, as :func:`write_report` does."""
     suffix = path.suffix.lower()
     if suffix in PICTURES:
         return _pictures(report, path, figure)

@@ -1,4 +1,4 @@
-"""A report as one HTML file: no network, and a policy under which only its own script runs."""
+"""A report as one HTML file, without network access; its policy allows only its own script."""
 
 import base64
 import hashlib
@@ -20,9 +20,9 @@ from labctl.report.page.content import Report
 from labctl.report.page.language import Language
 
 _PACKAGE = "labctl.report.page"
-#: Figures with many points along their horizontal axis.
+#: Figures with many points along the horizontal axis.
 _ZOOMABLE = ("token-times", "ecdf")
-#: The blank between a number and its unit, or before a dash, where no line must break.
+#: The space between a number and its unit, or before a dash, where lines must not break.
 _UNIT = re.compile(r"(?<=[\d±]) (?=(?:\d|(?:ns|µs|ms|s|min|B|kB|MB|GB)\b|%))| (?=– )")
 
 
@@ -46,7 +46,7 @@ def html(report: Report, words: Language) -> str:
 
 
 def embedded(document: object) -> Markup:
-    """Return JSON for a script element: nothing in it can end that, or begin a comment."""
+    """Return JSON for a script element: it cannot end the element or begin a comment."""
     text = json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -54,7 +54,7 @@ def embedded(document: object) -> Markup:
 
 
 def columns(rows: Sequence[Mapping[str, object]]) -> dict[str, dict[str, list[object]]]:
-    """Return rows by columns, a fifth of the size; each text is stored once, and used by number."""
+    """Return rows as columns, a fifth of the size; each text is stored once, and used by number."""
     found: dict[str, dict[str, list[object]]] = {}
     for name in dict.fromkeys(key for row in rows for key in row):
         values = [row.get(name) for row in rows]
@@ -76,7 +76,7 @@ def _figure(one: Figure) -> dict[str, object]:
     is_zoomable = one.name in _ZOOMABLE
     if is_zoomable:
         spec = _zoomable(spec)
-    spec.pop("title", None)  # the page shows it; a picture that leaves the page gets it
+    spec.pop("title", None)  # the page shows the title; a saved picture gets it
     heading = {"text": one.title, "subtitle": one.warning or None}
     return {
         "name": one.name,
@@ -92,7 +92,7 @@ def _figure(one: Figure) -> dict[str, object]:
 def _zoomable(spec: Spec) -> Spec:
     """Return a chart whose horizontal axis can be zoomed and moved.
 
-    With Ctrl, as maps have it: the wheel alone scrolls the page.
+    Zoom with Ctrl and the wheel, as in maps; the wheel alone scrolls the page.
     """
     zoom = {
         "name": "zoom",

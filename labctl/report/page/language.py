@@ -1,7 +1,7 @@
 """The languages of reports and of the dashboard.
 
-An English text is the key of its Chinese one in the catalogue, labctl/locale (GNU gettext), which
-``scripts/catalogue`` keeps. Values are put in by ``str.format``.
+The English text is the key of the Chinese text in the catalogue, labctl/locale (GNU gettext), which
+``scripts/catalogue`` maintains. ``str.format`` inserts values.
 """
 
 from collections.abc import Iterable
@@ -32,25 +32,25 @@ class Language:
         self._texts = _texts(code)
 
     def __call__(self, text: str, /, **values: object) -> str:
-        """Return an English text in this language, with the values in it."""
+        """Return an English text in this language, with values inserted."""
         return self.word(text).format(**values)
 
     def sentence(self, text: str) -> str:
-        """Return a sentence of a latency match in this language; another text as it is."""
+        """Return a sentence of a latency match in this language; another text unchanged."""
         return self(text.template, **text.values) if isinstance(text, Sentence) else text
 
     def word(self, text: str) -> str:
-        """Return a word of a record in this language; braces in it are no fields."""
+        """Return a word of a record in this language; its braces are not fields."""
         return self._texts.gettext(text) if text else ""
 
     def listed(self, names: Iterable[str]) -> str:
-        """Return names one after the other."""
+        """Return names as a list in a sentence."""
         return ("、" if self.code == "zh" else ", ").join(names)
 
     def clauses(self, parts: Iterable[str]) -> str:
-        """Return the facts of one sentence, one after the other."""
+        """Return the facts of one sentence, joined."""
         return ("；" if self.code == "zh" else "; ").join(parts)
 
     def joined(self, sentences: Iterable[str]) -> str:
-        """Return sentences one after the other."""
+        """Return sentences, joined."""
         return ("" if self.code == "zh" else " ").join(sentences)

@@ -1,7 +1,7 @@
-"""A report on a latency match: which model to use within which time.
+"""A report on a latency match: the model to use for each time.
 
-In English the recommendations are the sentences that the match gives; a Chinese report says the
-same of its facts.
+In English, the recommendations are the sentences of the match; a Chinese report makes the same
+sentences from the facts.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ _OPEN = "…"
 
 
 def _crossing_text(one: Crossing, words: Language) -> str:
-    """Say which of two curves to use below and above."""
+    """Return a sentence: which of two curves to use below and above a crossing."""
     if words.code == "en":
         return one.sentence
     start, end = seconds_text(one.start), seconds_text(one.end)
@@ -62,7 +62,7 @@ def _crossing_text(one: Crossing, words: Language) -> str:
 
 
 def _shift_text(one: Shift, words: Language) -> str:
-    """Say how a crossing moves from one prompt to another."""
+    """Return a sentence: how a crossing moves from one prompt to another."""
     if words.code == "en":
         return one.sentence
     low, high = (
@@ -80,7 +80,7 @@ def _shift_text(one: Shift, words: Language) -> str:
 
 
 def _choice_text(one: Choice, words: Language) -> str:
-    """Say which model to use at a time."""
+    """Return a sentence: which model to use at a time."""
     if words.code == "en":
         return one.sentence
     time = seconds_text(one.seconds)

@@ -1,4 +1,4 @@
-"""A report on one load test: its loads, the knee, and what limits the figures."""
+"""A report on one load test: loads, knee, and limits of the figures."""
 
 import shlex
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ from labctl.units import digits
 
 @dataclass(frozen=True)
 class MeasuredLoadTest:
-    """One load test as its directory has it. ``end`` None: it has not ended."""
+    """One load test with the data of its directory. ``end``: None if it has not ended."""
 
     path: Path
     results: LoadTestResults
@@ -69,7 +69,7 @@ def _marks(one: MeasuredLoadTest, words: Language) -> Iterator[str]:
 
 
 def _answers(results: LoadTestResults, words: Language) -> Iterator[str]:
-    """Yield the most answers per second, and the knee or the reason why there is none."""
+    """Yield the highest rate of answers, and the knee or the reason for its absence."""
     answered = [
         (one.metrics.requests_per_second, one)
         for one in results.stages

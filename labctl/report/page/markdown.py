@@ -1,4 +1,4 @@
-"""A report as Markdown: all of its text and tables, with figures described in words."""
+"""A report as Markdown: all text and tables; figures are described in words."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ from labctl.report.table import Table
 
 
 def markdown(report: Report, words: Language) -> str:
-    """Return a report as Markdown, with tables as GitHub has them (GFM 0.29, section 4.10)."""
+    """Return a report as Markdown, with GitHub's tables (GFM 0.29, section 4.10)."""
     return "\n".join(_lines(report, words)) + "\n"
 
 
@@ -81,14 +81,14 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _verbatim(text: str) -> list[str]:
-    """Return a block that shows its text as it is: its fence is longer than any inside."""
+    """Return a block that shows a text unchanged: its fence is longer than any fence inside."""
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return [fence, *(printable_line(line) for line in text.rstrip("\n").split("\n")), fence]
 
 
 def _text(text: str) -> str:
-    """Text of boards and people in a line of Markdown: no markup, link, cell, or HTML of theirs."""
+    """Return text of boards and people for a Markdown line: no markup, link, cell, HTML."""
     text = re.sub(r"([\\`*\[\]<|&~])", r"\\\1", printable_line(text))
     text = re.sub(r"(?<!\w)_|_(?!\w)", r"\\_", text)
     return re.sub(r"^([#>+-]|\d+[.)])(?=\s|$)", r"\\\1", text)

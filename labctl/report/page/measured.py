@@ -1,4 +1,4 @@
-"""Facts of a run that can be read."""
+"""Facts of a readable run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from labctl.runs.record.directory import RunDirectory
 
 @dataclass(frozen=True)
 class MeasuredRun:
-    """A run with its records, as figures take it too."""
+    """A run with its records, also in the form for figures."""
 
     path: Path
     measured: FiguresRun
@@ -28,7 +28,7 @@ class MeasuredRun:
 
     @classmethod
     def read(cls, directory: RunDirectory) -> "MeasuredRun":
-        """Read a run from its directory. Raises ConfigError where a file of it is damaged."""
+        """Read a run from its directory. Raises ConfigError if a file is damaged."""
         measured = measured_run(directory)
         return cls(
             path=directory.path.resolve(),
@@ -40,22 +40,22 @@ class MeasuredRun:
 
     @property
     def run(self) -> RunRecord:
-        """Its own record."""
+        """Record of the run."""
         return self.measured.run
 
     @property
     def trials(self) -> Sequence[TrialRecord]:
-        """All that ended."""
+        """All trials that ended."""
         return self.measured.trials
 
     @property
     def short(self) -> str:
-        """The end of its id, which every command takes."""
+        """End of the id, which every command accepts."""
         return self.path.name.rpartition("-")[2]
 
     @cached_property
     def results(self) -> Results:
-        """Its trials, as tables take them."""
+        """Trials in the form for tables."""
         return Results(self.run, self.trials, self.short, self.marks)
 
     @property
@@ -70,22 +70,22 @@ class MeasuredRun:
 
     @property
     def gates(self) -> tuple[GateRecord, ...]:
-        """The gates, as they were judged at its end."""
+        """The gates as judged at the end of the run."""
         return self.end.gates if self.end else ()
 
     def sides(self, name: str | None = None) -> list[Side]:
-        """Return its variants as sides of a comparison; another lab's board is another board."""
+        """Return the variants as sides of a comparison; other labs' boards are different."""
         origin = self.origin.file if self.origin else None
         known_as = self.path.name
         return run_sides(self.run, self.trials, name, directory=known_as, imported_from=origin)
 
     @property
     def marks(self) -> str:
-        """Mark that stays with its figures: EMULATED, IMPORTED; empty for a board of this lab."""
+        """Mark that stays with the figures: EMULATED, IMPORTED; empty for a board of this lab."""
         found = [] if self.is_of_a_board else [self.run.facts.execution.upper().replace("-", " ")]
         return " ".join([*found, *(["IMPORTED"] if self.origin else [])])
 
     @property
     def is_of_a_board(self) -> bool:
-        """True if its figures are those of a board."""
+        """True if the figures were measured on a board."""
         return self.run.facts.execution is Execution.BOARD

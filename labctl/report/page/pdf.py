@@ -1,4 +1,4 @@
-"""A page as PDF, printed by a browser of this host."""
+"""A page as PDF, printed by a browser on this host."""
 
 import os
 import shutil
@@ -9,7 +9,7 @@ from labctl import process
 from labctl.errors import ConfigError, HostError
 from labctl.files import host_writes
 
-#: Browsers of Chromium's family, as distributions name them, and where macOS has them.
+#: Names of Chromium-based browsers in distributions, and their paths on macOS.
 BROWSERS = (
     *("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"),
     *("microsoft-edge", "brave-browser"),
@@ -21,7 +21,7 @@ SECONDS = 120.0
 
 
 def find_browser() -> str:
-    """Return a browser that prints. Raises ConfigError where there is none."""
+    """Return a browser that can print. Raises ConfigError if none is installed."""
     for name in BROWSERS:
         if found := shutil.which(name):
             return found
@@ -32,9 +32,9 @@ def find_browser() -> str:
 
 
 def pdf(page: str) -> bytes:
-    """Return a page as PDF. Raises ConfigError where no browser is, HostError when it fails.
+    """Return a page as PDF. Raises ConfigError without a browser, HostError if it fails.
 
-    The browser gets a profile of its own, and no network: the page's policy forbids all of it.
+    The browser gets its own profile. The page's policy forbids all network access.
     """
     browser = find_browser()
     with host_writes(Path(tempfile.gettempdir())), tempfile.TemporaryDirectory() as folder:
@@ -45,7 +45,7 @@ def pdf(page: str) -> bytes:
                 browser,
                 *("--headless", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"),
                 *("--disable-background-networking", "--disable-extensions"),
-                # Chromium starts no sandbox for root; the page has no script but its own.
+                # Chromium has no sandbox for root; the page has only its own script.
                 *(("--no-sandbox",) if os.geteuid() == 0 else ()),
                 f"--user-data-dir={Path(folder, 'profile')}",
                 "--no-pdf-header-footer",

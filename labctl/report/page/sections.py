@@ -20,7 +20,7 @@ from labctl.units import ranges
 
 
 def section(one: MeasuredRun, words: Language) -> RunSection:
-    """Return all about one run below the figures."""
+    """Return all information about one run below the figures."""
     run = one.run
     tables = (_conditions(one, words), _checks(one, words), _trials(one, words))
     return RunSection(
@@ -36,7 +36,7 @@ def section(one: MeasuredRun, words: Language) -> RunSection:
 
 
 def _commands(one: MeasuredRun) -> list[str]:
-    """Return what makes the run and its report again; other programs' results have no recipe."""
+    """Return the commands that repeat the run and its report; imported results have no recipe."""
     run = one.run
     is_ours = one.origin is None or one.origin.kind == "bundle"
     again = [shlex.join(("labctl", "run", "recipe.yaml", "--board", run.board))] if is_ours else []
@@ -91,7 +91,7 @@ def _conditions(one: MeasuredRun, words: Language) -> Table:
     return Table(words("Conditions"), columns, rows)
 
 
-#: So many different values are shown in a tooltip.
+#: Maximum number of different values in a tooltip.
 _MOST_VALUES = 8
 
 
@@ -183,7 +183,7 @@ def _temperature(start: int | None, highest: int | None) -> Cell:
 
 
 def end_remarks(end: RunEnd | None, words: Language) -> Iterator[Remark]:
-    """Yield why a run has no regular end, and its gates."""
+    """Yield the reason for an irregular end of a run, and its gates."""
     if end is None:
         yield Remark(words("The run has not ended, or its controller died."), tone="bad")
         return
