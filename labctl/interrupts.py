@@ -52,7 +52,7 @@ _OWN = os.path.dirname(__file__) + os.sep  # noqa: PTH120 - pathlib is slow to i
 _LIBRARIES = tuple({sysconfig.get_path(kind) + os.sep for kind in ("purelib", "platlib")})
 _CALLERS = ("click", "tenacity")  #: Libraries that only call labctl's code.
 _PYTHON = sysconfig.get_path("stdlib") + os.sep
-#: Parts of Python that have to come to an end.
+#: Parts of Python that must finish.
 _FORMATS = ("json", "sqlite3", "logging", "importlib")
 
 
@@ -348,7 +348,7 @@ def _come_again(_number: int, frame: FrameType | None) -> None:
 
 
 def _is_plain(frame: FrameType | None) -> bool:
-    """Return True if nothing that must come to an end is under way in the main thread."""
+    """Return True if the main thread runs nothing that must finish."""
     while frame is not None:
         if not _may_be_cut(frame.f_code.co_filename):
             return False

@@ -11,7 +11,6 @@ from compared import side_of
 from labctl.compare.estimates import estimate, other_sessions
 from labctl.compare.sides import Side
 from labctl.figures.figure import Figure
-from labctl.index.rows import TrialRow
 from labctl.stats.log_ratio import LogRatio, between_sessions, paired, unpaired
 
 #: A way to compare; the truth is that there is no difference.
