@@ -1,6 +1,7 @@
 """``labctl schema``."""
 
 import json
+from collections.abc import Mapping, Sequence
 
 import click
 from pydantic import BaseModel
@@ -21,9 +22,12 @@ def schema(kind: Kind) -> None:
     engines.
     """
     model: type[BaseModel] | None = None
+    metrics: Mapping[str, Sequence[str]] | None = None
     if kind == "recipe":
         from labctl.engines.registry import recipe_model  # imports all engines
+        from labctl.results.gates import SCHEMA_METRICS
 
+        metrics = SCHEMA_METRICS
         model, unusable = recipe_model()
         for error in unusable:
             note(f"left out: {error.message}")
@@ -32,8 +36,10 @@ def schema(kind: Kind) -> None:
 
         model = EvaluationRecipe
     elif kind == "load-test":
+        from labctl.evaluation.serving.figures import SCHEMA_METRICS
         from labctl.evaluation.serving.recipe import LoadTestRecipe
 
+        metrics = SCHEMA_METRICS
         model = LoadTestRecipe
     elif kind == "devices":
         from labctl.config.lab import lab_model
@@ -49,20 +55,4 @@ def schema(kind: Kind) -> None:
         from labctl.farm.batch_plan import BatchPlan
 
         model = BatchPlan
-    document = json_schema(kind, model)
-    for part, names in _metrics(kind).items():
-        document["$defs"][part]["properties"]["metric"]["enum"] = names
-    click.echo(json.dumps(document, indent=2))
-
-
-def _metrics(kind: Kind) -> dict[str, list[str]]:
-    """Return, by part of a recipe, the names of the figures that it accepts."""
-    if kind == "recipe":
-        from labctl.results.gates import METRICS
-
-        return {"Gate": [*METRICS], "Precision": [name for name in METRICS if name != "ratio"]}
-    if kind == "load-test":
-        from labctl.evaluation.serving.figures import FIGURES
-
-        return {"LoadGate": [*FIGURES]}
-    return {}
+    click.echo(json.dumps(json_schema(kind, model, metrics), indent=2))

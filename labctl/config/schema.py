@@ -3,6 +3,7 @@
 import ast
 import inspect
 import sys
+from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 from typing import Any, Literal, get_args
@@ -37,16 +38,23 @@ _TITLES: dict[Kind, str] = {
 }
 
 
-def json_schema(kind: Kind, model: type[BaseModel] | None = None) -> dict[str, Any]:
+def json_schema(
+    kind: Kind,
+    model: type[BaseModel] | None = None,
+    metrics: Mapping[str, Sequence[str]] | None = None,
+) -> dict[str, Any]:
     """Return the schema (draft 2020-12) of a kind of document.
 
     It accepts what labctl accepts. It does not check rules between keys (a model that another key
     names) and an engine's own parameters. ``model`` replaces the document's model by one that knows
     more, such as the keys of all engines. Recipes of evaluations and load tests, and plans of
-    nights and batches, are defined on a higher floor: their ``model`` is required.
+    nights and batches, are defined on a higher floor: their ``model`` is required. ``metrics``:
+    names of the figures that ``metric`` accepts, by part of the document.
     """
     schema = described(model or document_model(kind))
     _close(schema)
+    for part, names in (metrics or {}).items():
+        schema["$defs"][part]["properties"]["metric"]["enum"] = [*names]
     return {"$schema": GenerateJsonSchema.schema_dialect, **schema, "title": _TITLES[kind]}
 
 

@@ -22,6 +22,11 @@ METRICS: Mapping[str, Callable[[VariantSummary], float | None]] = {
     **{figure.gate: _of_summary(figure) for figure in FIGURES if figure.may_gate},
     "ratio": lambda summary: summary.ratio,
 }
+#: Names that ``metric`` accepts, by part of a recipe.
+SCHEMA_METRICS = {
+    "Gate": (*METRICS,),
+    "Precision": tuple(name for name in METRICS if name != "ratio"),
+}
 #: Metrics that can be compared with another run: only speeds with a known better side.
 COMPARED = tuple(figure.gate for figure in FIGURES if figure.is_compared)
 

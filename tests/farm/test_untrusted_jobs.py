@@ -318,7 +318,7 @@ def test_a_hole_in_the_board_store_is_damage_and_is_not_hashed(
     store = HeldStore(agent, good, hole)
     held = MagicMock(store=store, agent_object=SimpleNamespace(stored=agent))
     monkeypatch.setattr(untrusted_run, "hold_board", lambda *_: nullcontext(held))
-    look = untrusted_run._Look(
+    look = untrusted_run._Inspection(
         lab, lab.board("spare"), lambda _: MagicMock(), Observer(), [hole] if is_kept else []
     )
     assert look.damaged() == ["model"]

@@ -2,8 +2,8 @@
 
 import math
 import random
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 
 from compared import side_of
@@ -11,6 +11,7 @@ from compared import side_of
 from labctl.compare.estimates import estimate, other_sessions
 from labctl.compare.sides import Side
 from labctl.figures.figure import Figure
+from labctl.index.rows import TrialRow
 from labctl.stats.log_ratio import LogRatio, between_sessions, paired, unpaired
 
 #: A way to compare; the truth is that there is no difference.
@@ -84,14 +85,14 @@ def variants_of_two_runs(history: int) -> Way:
     """One variant of a run and another of a second one; the others of the board have both."""
 
     def compared(chance: random.Random, noise: Noise, repeats: int) -> LogRatio:
-        times: dict[tuple[str, str], list[float]] = {}
-        for name in map(str, range(history + 2)):
+        times: dict[tuple[int, str], list[float]] = {}
+        for number in range(history + 2):
             both = run(chance, noise, 2 * repeats)
-            times[name, "a"], times[name, "b"] = both[::2], both[1::2]
-        figure = Figure(
-            "made_up", "number", "made up", lambda r: times[r.run, r.variant][r.repeat - 1]
-        )
-        sides = _sides(history + 2, repeats)
+            times[number, "a"], times[number, "b"] = both[::2], both[1::2]
+        figure = Figure[TrialRow]("made_up", "number", "made up", lambda r: r.figures["made_up"])
+        sides = {
+            key: _with_times(side, times[key]) for key, side in _sides(history + 2, repeats).items()
+        }
         pair = (sides[0, "a"], sides[1, "b"])
         past = {v: [sides[n, v].repeats for n in range(2, history + 2)] for v in "ab"}
         others = other_sessions(pair, lambda side, _without: past[side.variant])
@@ -100,6 +101,13 @@ def variants_of_two_runs(history: int) -> Way:
         return found
 
     return compared
+
+
+def _with_times(side: Side, times: Sequence[float]) -> Side:
+    (session,) = side.sessions
+    rows = zip(session.repeats, times, strict=True)
+    repeats = tuple(replace(row, figures={"made_up": value}) for row, value in rows)
+    return replace(side, sessions=(replace(session, repeats=repeats),))
 
 
 @cache

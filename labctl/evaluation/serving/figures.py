@@ -81,3 +81,5 @@ BY_GATE = {figure.gate: figure for figure in OF_A_LOAD}
 #: Figures of the whole test.
 OF_THE_TEST = ("knee_rate",)
 FIGURES = (*BY_GATE, *OF_THE_TEST)
+#: Names that ``metric`` accepts, by part of a recipe.
+SCHEMA_METRICS = {"LoadGate": FIGURES}
