@@ -375,7 +375,7 @@ def test_runs(lab: Lab, damaged_runs: None, name: str, because: str) -> None:
 def test_damaged_runs_do_not_hide_the_others(
     lab: Lab, damaged_runs: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_cli(["report", "--list"]) == 0
+    assert run_cli(["runs"]) == 0
     listed, err = capsys.readouterr()
     said = err.splitlines()
     assert [line for line in said if line.startswith("damaged: ")] == said[:2]

@@ -44,5 +44,5 @@ def test_the_controller_is_killed_at_random_moments(lab: LabUnderTest) -> None:
 
 
 def _listed(lab: LabUnderTest) -> list[dict[str, str]]:
-    listed: list[dict[str, str]] = json.loads(lab.run("report", "--list", "--json").stdout or "[]")
+    listed: list[dict[str, str]] = json.loads(lab.run("runs", "--json").stdout or "[]")
     return listed
