@@ -21,6 +21,8 @@ from labctl.errors import BoardError, ConfigError, ExitStatus
 from labctl.evaluation import run as evaluation_run
 from labctl.evaluation.any_recipe import read_any
 from labctl.evaluation.recipe import EvaluationRecipe
+from labctl.evaluation.recipe_parts import ServedRecipe
+from labctl.evaluation.servers.started import ServerRequest
 from labctl.evaluation.serving import run as load_run
 from labctl.evaluation.serving.served import Served
 from labctl.farm.batch_plan import BatchPlan, plan_batch
@@ -281,3 +283,25 @@ def test_a_detached_evaluation_is_a_job_of_the_queue(
     assert (job.kind, job.boards, recipe.dataset.limit) == ("run", ("b-1",), 2)
     assert recipe.settings == ("--set dataset.limit=2",)
     assert Document.parse(str(recipe.as_written), "sums.yaml").value
+
+
+@pytest.mark.parametrize("name", ["sums", "load"])
+def test_the_server_is_of_the_version_and_the_target_that_the_recipe_names(
+    lab: LabFile, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    asked: list[ServerRequest] = []
+
+    def start(request: ServerRequest, *_: object, **__: object) -> None:
+        asked.append(request)
+        raise BoardError("enough is known")
+
+    monkeypatch.setattr("labctl.evaluation.contact.started_endpoint", start)
+    monkeypatch.setattr("labctl.evaluation.servers.started.started_endpoint", start)
+    recipe = read_any(lab.root / f"{name}.yaml", lab_root=lab.root)
+    assert isinstance(recipe, ServedRecipe)
+    ledger = Ledger(
+        RunContent(recipe.changed_on_board(version="new-0123456789ab", target="rk3568"), {})
+    )
+    executor(lab, ledger).run(FarmJob("j1", name, ("b-1",)), "b-1")
+    (request,) = asked
+    assert (request.engine.version, request.target) == ("new-0123456789ab", "rk3568")
