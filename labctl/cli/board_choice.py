@@ -1,8 +1,8 @@
 """Boards that match a selector, according to the lab's records."""
 
 from labctl.config.lab import Board, LabFile
-from labctl.config.recipe import Recipe
 from labctl.errors import ConfigError
+from labctl.evaluation.any_recipe import AnyRecipe, target_of
 from labctl.farm.selector import BoardSelector, select_boards
 from labctl.runs.record.history import last_seen
 from labctl.state.state import lab_state
@@ -24,13 +24,16 @@ def boards_on(lab: LabFile, selector: BoardSelector) -> list[str]:
     )
 
 
-def equal_boards(lab: LabFile, selector: str, recipe: Recipe) -> list[Board]:
-    """Return the boards of a recipe's target that match a selector. Raises ConfigError."""
+def equal_boards(lab: LabFile, selector: str, recipe: AnyRecipe) -> list[Board]:
+    """Return the boards of a recipe's target that match a selector. Raises ConfigError.
+
+    The target of a recipe without one is that of the first board.
+    """
     chosen = [lab.board(name) for name in boards_on(lab, BoardSelector.parse(selector))]
-    fitting = [board for board in chosen if board.target == recipe.target]
+    target = target_of(recipe) or chosen[0].target
+    fitting = [board for board in chosen if board.target == target]
     if not fitting:
         raise ConfigError(
-            f"none of the boards of {selector!r} is a {recipe.target}, which recipe {recipe.name}"
-            " is for"
+            f"none of the boards of {selector!r} is a {target}, which recipe {recipe.name} is for"
         )
     return fitting

@@ -12,7 +12,7 @@ from labctl.cli.output import note
 from labctl.config.lab import FILE_NAME, Board, LabFile
 from labctl.config.recipe import Recipe
 from labctl.errors import ConfigError, ExitStatus, HostError
-from labctl.evaluation.any_recipe import AnyRecipe, longest_seconds
+from labctl.evaluation.any_recipe import AnyRecipe, longest_seconds, target_of
 from labctl.farm.batch_plan import without_agent
 from labctl.farm.expected import expected_seconds
 from labctl.farm.run_content import RunContent
@@ -43,11 +43,11 @@ def submit(
                 f"board {board.name} is not in a {FILE_NAME}: the queue does not know it",
                 hint="add it: `labctl boards add NAME HOST:PORT`",
             )
-        if isinstance(recipe, Recipe) and board.target != recipe.target:
+        if (target := target_of(recipe)) not in (None, board.target):
             raise ConfigError(
-                f"recipe {recipe.name} is for target {recipe.target}, board {board.name} is a"
+                f"recipe {recipe.name} is for target {target}, board {board.name} is a"
                 f" {board.target}",
-                hint=f"choose another board, or --set target={board.target}",
+                hint="choose another board, or change the recipe's target",
             )
         if untrusted:
             check_board(board)

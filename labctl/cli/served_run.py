@@ -19,7 +19,6 @@ from labctl.config.lab import Board, LabFile
 from labctl.config.yaml.document import Document
 from labctl.evaluation.any_recipe import read_served
 from labctl.evaluation.recipe import EvaluationRecipe
-from labctl.evaluation.recipe_parts import ServedRecipe
 from labctl.evaluation.serving.recipe import LoadTestRecipe
 from labctl.runs.board.lab_lease import SERVE, BoardUse
 from labctl.runs.observer import Observer
@@ -78,13 +77,12 @@ def run_served(
     )
 
 
-def _pool(lab: LabFile, turns: Turns, recipe: ServedRecipe) -> list[Board]:
+def _pool(lab: LabFile, turns: Turns, recipe: EvaluationRecipe | LoadTestRecipe) -> list[Board]:
     """Return the possible boards; the run uses the first free board. Raises ConfigError."""
     if turns.on is not None:
-        from labctl.cli.board_choice import boards_on
-        from labctl.farm.selector import BoardSelector
+        from labctl.cli.board_choice import equal_boards
 
-        return [lab.board(name) for name in boards_on(lab, BoardSelector.parse(turns.on))]
+        return equal_boards(lab, turns.on, recipe)
     return recipe.boards(lab) if turns.board is None else [lab.board(turns.board)]
 
 

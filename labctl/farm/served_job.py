@@ -35,7 +35,8 @@ def run_served(
 ) -> JobResult:
     """Run a recipe with its server on a board; ``on_progress`` is called while the server loads.
 
-    Raises the errors of both kinds of runs, and KeyboardInterrupt for an interrupted run.
+    Raises the errors of both kinds of runs, and KeyboardInterrupt for an interrupted run. A load
+    test that lost its server is not raised: the job has its run.
     """
     placed = recipe.on_board(board.name)
     if isinstance(placed, EvaluationRecipe):
@@ -43,7 +44,7 @@ def run_served(
         return _evaluated(run_evaluation(request, observer).directory)
     outcome = run_load_test(placed, lab, observer, lambda _seen: on_progress(), connect, use=use)
     if outcome.error is not None:
-        raise outcome.error
+        return JobResult.of(outcome.error, outcome.directory.path.name)
     if outcome.state == "interrupted":
         raise KeyboardInterrupt
     end = outcome.directory.end()

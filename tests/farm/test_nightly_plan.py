@@ -86,6 +86,7 @@ name: load
 models: {m: {file: m.gguf}}
 endpoint: {model: m, start: board}
 concurrency: [1]
+gates: [{metric: ttft_p50_ms, max: 500}]
 """
 
 
@@ -102,6 +103,14 @@ def test_a_load_test_is_a_row_of_which_only_the_gates_are_judged(lab: LabFile) -
     with_build = recipe_with(lab, made.record.recipes, row, built)
     assert isinstance(with_build, LoadTestRecipe)
     assert with_build.endpoint.version == "new-0123456789ab"
+
+
+def test_a_row_without_times_needs_a_gate(lab: LabFile) -> None:
+    (lab.root / "recipes" / "load.yaml").write_text(LOAD.rpartition("gates:")[0])
+    (lab.root / "plan.yaml").write_text(PLAN.replace("ticking.yaml]", "load.yaml]"))
+    with pytest.raises(ConfigError, match="recipe load has no gates") as refused:
+        planned(lab)
+    assert "rows[0].recipes[0]" in refused.value.message
 
 
 def test_a_server_that_needs_no_board_is_no_row_of_a_night(lab: LabFile) -> None:

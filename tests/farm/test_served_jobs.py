@@ -15,13 +15,17 @@ from scripted_endpoint import ScriptedEndpoint, scripted_endpoint
 from tiny_gguf import write_tiny_gguf
 
 from labctl.cli.root import run_cli
-from labctl.config.lab import LabFile, find_lab
+from labctl.config.lab import Board, LabFile, find_lab
 from labctl.config.yaml.document import Document, parse
 from labctl.errors import BoardError, ConfigError, ExitStatus
 from labctl.evaluation import run as evaluation_run
 from labctl.evaluation.any_recipe import read_any
 from labctl.evaluation.recipe import EvaluationRecipe
+from labctl.evaluation.recipe_parts import ServedRecipe
+from labctl.evaluation.servers.started import ServerRequest
 from labctl.evaluation.serving import run as load_run
+from labctl.evaluation.serving.directory import LoadTestDirectory
+from labctl.evaluation.serving.run import LoadTestOutcome
 from labctl.evaluation.serving.served import Served
 from labctl.farm.batch_plan import BatchPlan, plan_batch
 from labctl.farm.job import FarmJob
@@ -281,3 +285,79 @@ def test_a_detached_evaluation_is_a_job_of_the_queue(
     assert (job.kind, job.boards, recipe.dataset.limit) == ("run", ("b-1",), 2)
     assert recipe.settings == ("--set dataset.limit=2",)
     assert Document.parse(str(recipe.as_written), "sums.yaml").value
+
+
+@pytest.mark.parametrize("name", ["sums", "load"])
+def test_the_server_is_of_the_version_and_the_target_that_the_recipe_names(
+    lab: LabFile, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    asked: list[ServerRequest] = []
+
+    def start(request: ServerRequest, *_: object, **__: object) -> None:
+        asked.append(request)
+        raise BoardError("enough is known")
+
+    monkeypatch.setattr("labctl.evaluation.contact.started_endpoint", start)
+    monkeypatch.setattr("labctl.evaluation.servers.started.started_endpoint", start)
+    recipe = read_any(lab.root / f"{name}.yaml", lab_root=lab.root)
+    assert isinstance(recipe, ServedRecipe)
+    ledger = Ledger(
+        RunContent(recipe.changed_on_board(version="new-0123456789ab", target="rk3568"), {})
+    )
+    executor(lab, ledger).run(FarmJob("j1", name, ("b-1",)), "b-1")
+    (request,) = asked
+    assert (request.engine.version, request.target) == ("new-0123456789ab", "rk3568")
+
+
+def test_a_load_test_that_lost_its_server_is_the_run_of_its_job(
+    lab: LabFile, servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = LoadTestOutcome(
+        LoadTestDirectory(lab.root / "runs" / "20261129T000000Z-load-0123ab"),
+        None,  # type: ignore[arg-type]
+        "failed",
+        error=BoardError("the server is gone"),
+    )
+    monkeypatch.setattr("labctl.farm.served_job.run_load_test", lambda *_, **__: ended)
+    result = executor(lab, ledger_of(lab, "load")).run(FarmJob("j1", "load", ("b-1",)), "b-1")
+    assert (result.run, result.reason) == ("20261129T000000Z-load-0123ab", "the server is gone")
+    assert result.is_board_broken
+
+
+MORE = '  c-1: {target: rk3588, transport: {kind: hdc, link: tcp, address: "127.0.0.3:1"}}\n'
+
+
+@pytest.mark.parametrize("target", [None, "rk3568"])
+@pytest.mark.parametrize("name", ["sums", "load"])
+def test_boards_of_another_target_take_no_job_of_a_recipe(
+    lab: LabFile, monkeypatch: pytest.MonkeyPatch, name: str, target: str | None
+) -> None:
+    monkeypatch.chdir(lab.root)
+    (lab.root / "devices.yaml").write_text(DEVICES + MORE)
+    text = json.loads((lab.root / f"{name}.yaml").read_text())
+    server = text["endpoints"]["there"] if name == "sums" else text["endpoint"]
+    server["target"] = target
+    (lab.root / f"{name}.yaml").write_text(json.dumps(text))
+    pools: list[list[str]] = []
+
+    def submit(_lab: LabFile, _recipe: object, pool: list[Board], *_: object) -> int:
+        pools.append([board.name for board in pool])
+        return 0
+
+    monkeypatch.setattr("labctl.cli.run_detached.submit", submit)
+    run_cli(["run", f"{name}.yaml", "--detach", "--on", "health!=bad"])
+    assert pools == [["b-1", "b-2"]]
+
+
+def test_a_board_of_another_target_is_refused_before_the_queue(
+    lab: LabFile, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(lab.root)
+    (lab.root / "devices.yaml").write_text(DEVICES + MORE)
+    make_artifact(lab.root, "agent", product="agent", version="current")
+    (lab.root / "load.yaml").write_text(
+        json.dumps(LOAD | {"endpoint": {"model": "m", "start": "board", "target": "rk3568"}})
+    )
+    assert run_cli(["run", "load.yaml", "--detach", "--board", "c-1"]) == ExitStatus.CONFIG
+    assert "recipe load is for target rk3568, board c-1 is a rk3588" in capsys.readouterr().err
+    assert lab_state(lab).jobs.list() == []

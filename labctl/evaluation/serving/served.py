@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from labctl.config.lab import Board, LabFile
+from labctl.config.recipe import EngineChoice
 from labctl.evaluation.endpoints.opening import Api
 from labctl.evaluation.serving.recipe import ENDPOINT, LoadTestRecipe
 from labctl.http import without_login
@@ -78,6 +79,8 @@ def serving(
         parameters=source.parameters,
         max_seconds=recipe.longest_seconds,
         board=board,
+        engine=EngineChoice(name="llama_cpp", task="serve", version=source.version),
+        target=source.target,
         use=use,
     )
     opened = None if board is None or connect is None else (lambda: connect(board))

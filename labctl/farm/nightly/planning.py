@@ -145,6 +145,9 @@ def _rows(
         try:
             recipe = read_any(find_recipe(word, lab.root), lab_root=lab.root)
             check_job(recipe, word)
+            if not (isinstance(recipe, Recipe) or recipe.gates):
+                problem = f"recipe {recipe.name} has no gates, and a night judges only its gates"
+                raise ConfigError(problem)
         except ConfigError as error:
             place = ("rows", index, "recipes", number)
             raise document.refusal([(place, error.message)]) from error
