@@ -25,7 +25,7 @@ def grade_again(run: RunDirectory, graders: Sequence[str], progress: Progress) -
     """
     if not run.is_evaluation:
         raise ConfigError(
-            f"run {run.path.name} is a timing run: it has no answers",
+            f"run {run.path.name} is no evaluation: it has no answers",
             hint="`labctl runs --kind evaluation` lists those that have answers",
         )
     for name in graders:

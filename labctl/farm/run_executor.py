@@ -30,6 +30,7 @@ from labctl.runs.resume import ResumeRequest, resume
 from labctl.runs.run import RunRequest, run_recipe
 from labctl.runs.runner import Outcome
 from labctl.transport.base import Transport
+from labctl.units import counted
 
 Connect = Callable[[Board], Transport]
 
@@ -322,4 +323,4 @@ def _reason(outcome: Outcome) -> str | None:
         if trial.failure is not None:
             return f"trial {trial.number}: {trial.failure.message}"
     missed = [gate for gate in outcome.gates if gate.passed is False]
-    return f"{len(missed)} gates missed" if missed else None
+    return f"{counted(len(missed), 'gate')} missed" if missed else None

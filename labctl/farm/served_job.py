@@ -21,6 +21,7 @@ from labctl.runs.board.lab_lease import BoardUse
 from labctl.runs.observer import Observer
 from labctl.runs.record.directory import RunDirectory
 from labctl.transport.base import Transport
+from labctl.units import counted
 
 
 def run_served(
@@ -69,7 +70,7 @@ def is_on(run: RunDirectory, board: Board) -> bool:
 
 def finished(run: RunDirectory) -> JobResult | None:
     """Return the end of a finished evaluation or load test; None if it is not finished."""
-    end = EvaluationDirectory(run).end() if run.is_evaluation else run.end()
+    end = _end(run)
     if end is None or end.state != "finished":
         return None
     if isinstance(end, EvaluationEnd):
@@ -77,10 +78,20 @@ def finished(run: RunDirectory) -> JobResult | None:
     return _ended(run, end, ExitStatus.JOB if _missed(end) else ExitStatus.OK)
 
 
+def unjudged(run: RunDirectory) -> str | None:
+    """Return why the first of a run's gates that stayed open was not judged; None: none did."""
+    gates = end.gates if (end := _end(run)) else ()
+    return next((f"{one.metric} {one.detail}" for one in gates if one.passed is None), None)
+
+
 def execution_of(run: RunDirectory) -> str:
     """Return the kind of machine that a server on a board was on; empty if unknown."""
     endpoints = run.evaluation().endpoints if run.is_evaluation else (run.serving().endpoint,)
     return next((str(one.execution) for one in endpoints if one.board and one.execution), "")
+
+
+def _end(run: RunDirectory) -> RunEnd | None:
+    return EvaluationDirectory(run).end() if run.is_evaluation else run.end()
 
 
 def _evaluated(directory: EvaluationDirectory) -> JobResult:
@@ -92,7 +103,7 @@ def _ended(run: RunDirectory, end: RunEnd | None, status: int) -> JobResult:
     if end is not None and end.failure is not None:
         return JobResult(status, run.path.name, end.failure.blame, end.failure.message)
     missed = _missed(end)
-    reason = f"{missed} gates missed" if missed else "some requests have no answer"
+    reason = f"{counted(missed, 'gate')} missed" if missed else "some requests have no answer"
     if status == ExitStatus.OK:
         return JobResult(status, run.path.name)
     return JobResult(status, run.path.name, Blame.JOB, reason)

@@ -50,7 +50,7 @@ def _series_lines(series: Series, changes: Sequence[Change]) -> Iterator[str]:
     emulated = "" if series.execution == Execution.BOARD else f" {series.execution.upper()}"
     if not changes:
         found = "no step" if is_long_enough(series) else f"too short: {LEAST_SERIES} are needed"
-        level = shown(series.figure, median(series.values))
+        level = shown(series.figure, median(series.values)).removesuffix(f" {series.figure.short}")
         yield f"{series.name}{emulated}: {nights}, {level} {series.figure.short}, {found}"
         yield f"  {sparkline(series.values)}"
         return

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from evaluations import boxed, evaluate, number_of, recipe_of, recipe_text, sums_lab
+from load_tests_made import Load, made_load_test
 from scripted_answers import Asked
 from scripted_endpoint import scripted_endpoint
 
@@ -167,3 +168,13 @@ def test_a_run_without_answers_is_told(graded: Path, capsys: Printed) -> None:
     assert run_cli(["grade", str(graded)]) == ExitStatus.CONFIG
 
     assert "has no answer to grade" in capsys.readouterr().err
+
+
+def test_a_load_test_has_no_answers_to_grade(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed
+) -> None:
+    made_load_test(tmp_path / "runs", "load", [Load()], "finished")
+    monkeypatch.setenv("LABCTL_LAB", str(tmp_path))
+    (tmp_path / "devices.yaml").write_text("boards: {}\n")
+    assert run_cli(["grade"]) == ExitStatus.CONFIG
+    assert "-load-abcdef is no evaluation: it has no answers" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -199,3 +200,14 @@ def test_a_variant_without_any_sound_night_is_not_green(nights: Lab, labctl: Lab
     assert outcome(Path("j.xml"))[0] == "failure"
     document = json.loads(labctl("--json")[0])
     assert [len(one["runs"]) for one in document["unmeasured"]] == [12]
+
+
+def test_a_rate_has_its_unit_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded = Path(__file__).parent.parent / "fixtures" / "recorded_lab"
+    shutil.copytree(recorded, lab := tmp_path / "lab")
+    (lab / "devices.yaml").write_text("boards: {}\n")
+    monkeypatch.setenv("LABCTL_LAB", str(lab))
+    run_cli(["regressions", "--recipe", "command-json-lines"])
+    assert ": 1 night, 3.84 tokens/s, too short" in capsys.readouterr().out

@@ -29,11 +29,15 @@ from labctl.evaluation.serving.run import LoadTestOutcome
 from labctl.evaluation.serving.served import Served
 from labctl.farm.batch_plan import BatchPlan, plan_batch
 from labctl.farm.job import FarmJob
+from labctl.farm.nightly.executor import Built
+from labctl.farm.nightly.lab_executor import LabExecutor
 from labctl.farm.run_content import RunContent
 from labctl.farm.run_executor import RunExecutor
 from labctl.gguf.inspect import identify_file
 from labctl.records.evaluation import EndpointRecord
+from labctl.records.night import NightRow
 from labctl.runs.board.lab_lease import BoardUse
+from labctl.runs.record.directory import RunDirectory
 from labctl.state.state import lab_state
 from labctl.transport.registry import TRANSPORTS
 
@@ -193,7 +197,7 @@ def test_a_missed_gate_is_the_failure_of_the_job(lab: LabFile, servers: Servers)
     ledger = ledger_of(lab, "load")
     result = executor(lab, ledger).run(FarmJob("j1", "load", ("b-1",)), "b-1")
     assert (result.exit_status, result.blame) == (ExitStatus.JOB, "job")
-    assert result.reason == "1 gates missed"
+    assert result.reason == "1 gate missed"
 
 
 def test_a_board_that_broke_under_an_evaluation_is_no_end_of_its_job(
@@ -361,3 +365,31 @@ def test_a_board_of_another_target_is_refused_before_the_queue(
     assert run_cli(["run", "load.yaml", "--detach", "--board", "c-1"]) == ExitStatus.CONFIG
     assert "recipe load is for target rk3568, board c-1 is a rk3588" in capsys.readouterr().err
     assert lab_state(lab).jobs.list() == []
+
+
+def test_a_gate_that_was_not_judged_is_no_good_row_of_a_night(
+    lab: LabFile, servers: Servers
+) -> None:
+    text = json.loads((lab.root / "sums.yaml").read_text())
+    text["budgets"] = {"seconds": [60], "time_per_token": {"m": "1s"}}
+    text["gates"] = [{"metric": "accuracy", "min": 0.5, "where": {"budget": 7}}]
+    (lab.root / "sums.yaml").write_text(json.dumps(text))
+    result = executor(lab, ledger_of(lab, "sums")).run(FarmJob("j1", "sums", ("b-1",)), "b-1")
+    assert (result.exit_status, result.reason) == (ExitStatus.OK, None)
+    done = RunDirectory(lab.root / "runs" / str(result.run))
+    jobs = SimpleNamespace(run=lambda *_: (done, 1.0), stop=lambda: None)
+    night = LabExecutor(lab, None, jobs, print)  # type: ignore[arg-type]
+    row = NightRow(
+        name="n/sums@b-1",
+        build="n/rk3568",
+        recipe="sums",
+        board="b-1",
+        variants=("gates",),
+        gated=True,
+        seconds=0.0,
+        find=0.05,
+        screen=1,
+        look=0,
+    )
+    with pytest.raises(ConfigError, match="not judged: nothing of this run has budget=7"):
+        night.measure(row, "b-1", Built("k", "v", "s", "p"), began=lambda _: None, queued={})

@@ -236,6 +236,9 @@ def test_what_is_finished_or_in_progress_is_not_resumed(runs: Path) -> None:
         find_unfinished(runs)
     assert "no unfinished run" in str(caught.value)
     assert f"{SECOND} is in progress" in str(caught.value.hint)
+    with pytest.raises(ConfigError) as caught:
+        find_unfinished(runs / "none")
+    assert caught.value.hint == "`labctl runs` lists all runs"
 
 
 def test_a_damaged_unfinished_run_is_listed_too(runs: Path) -> None:

@@ -28,7 +28,7 @@ from labctl.farm.nightly.executor import Built, Measured, Trouble
 from labctl.farm.nightly.judge import NIGHTLY
 from labctl.farm.nightly.night_jobs import NightJobs
 from labctl.farm.nightly.sources import Sources
-from labctl.farm.served_job import execution_of, finished
+from labctl.farm.served_job import execution_of, finished, unjudged
 from labctl.figures.trials import TrialFigure
 from labctl.index.entry import trial_row
 from labctl.index.rows import TrialRow
@@ -104,7 +104,8 @@ class LabExecutor:
         """Run the recipe of a row as the first of its jobs.
 
         Raises what :meth:`NightJobs.run` raises, and ProgramFailed for a variant whose program
-        failed, or a missed gate of a row that has only these.
+        failed. For a row that has only gates: ProgramFailed for a missed gate, ConfigError for one
+        that was not judged.
         """
         with on_interrupt(self.jobs.stop):
             done, seconds = self.jobs.run(row, board, queued, began)
@@ -113,6 +114,8 @@ class LabExecutor:
             if ended is None or ended.exit_status != ExitStatus.OK:
                 why = "it did not finish" if ended is None else ended.reason
                 raise ProgramFailed(f"run {done.path.name}: {why}")
+            if why := unjudged(done):
+                raise ConfigError(f"run {done.path.name}: {why}")
             self.say(f"{row.name}, {built.source}: all gates are met")
             return Measured(done.path.name, {}, seconds, execution_of(done))
         trials, run = done.trials(), done.path.name

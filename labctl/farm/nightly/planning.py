@@ -142,15 +142,15 @@ def _rows(
     lab: LabFile, plan: NightPlan, document: Document, index: int, group: NightRows
 ) -> Iterator[tuple[NightRow, AnyRecipe]]:
     for number, word in enumerate(group.recipes):
+        place = ("rows", index, "recipes", number)
         try:
             recipe = read_any(find_recipe(word, lab.root), lab_root=lab.root)
             check_job(recipe, word)
-            if not (isinstance(recipe, Recipe) or recipe.gates):
-                problem = f"recipe {recipe.name} has no gates, and a night judges only its gates"
-                raise ConfigError(problem)
         except ConfigError as error:
-            place = ("rows", index, "recipes", number)
             raise document.refusal([(place, error.message)]) from error
+        if not (isinstance(recipe, Recipe) or recipe.gates):
+            problem = f"recipe {recipe.name} has no gates, and a night judges only its gates"
+            raise document.refusal([(place, problem)])
         for path, name in _boards(lab, document, index, group):
             if name not in lab.lab.boards:
                 raise document.refusal([(path, unknown("board", name, lab.lab.boards))])

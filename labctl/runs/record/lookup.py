@@ -100,7 +100,11 @@ def find_unfinished(runs: Path) -> RunDirectory:
             details="\n".join(directory.summary() for directory in reversed(found)),
         )
     held = [directory.path.name for directory in run_directories(runs) if directory.is_held()]
-    hint = f"{held[-1]} is in progress: `labctl watch` shows it" if held else "see `labctl report`"
+    hint = (
+        f"{held[-1]} is in progress: `labctl watch` shows it"
+        if held
+        else "`labctl runs` lists all runs"
+    )
     raise ConfigError(f"no unfinished run in {runs}", hint=hint)
 
 
