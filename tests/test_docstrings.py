@@ -111,3 +111,20 @@ def test_no_text_of_the_code_is_a_riddle() -> None:
 )
 def test_a_riddle_is_found(text: str) -> None:
     assert RIDDLE.search(text)
+
+
+def test_no_help_of_a_command_is_indented_twice() -> None:
+    """click wraps a paragraph as it is: further spaces would stand in the middle of its lines."""
+    found = [
+        f"{path.name}: {line}"
+        for path in sorted((Path(labctl.__file__).parent / "cli").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef)
+        if any(".command(" in ast.unparse(one) or ".group(" in ast.unparse(one)
+               for one in node.decorator_list)
+        for paragraph in (ast.get_docstring(node) or "").split("\n\n")
+        if "\b" not in paragraph
+        for line in paragraph.splitlines()
+        if line.startswith(" ")
+    ]  # fmt: skip
+    assert found == []

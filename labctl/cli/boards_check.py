@@ -29,8 +29,8 @@ def check(invocation: Invocation, boards: Sequence[str], *, due: bool, as_json: 
     """Check the health of boards: contact, probe, and the recipe of health checks.
 
     Default: all boards except retired ones and those in maintenance. Holds each board's lease for
-        about half a minute. A failing board is recovered by its switches; if that fails, its health
-        is bad. Exit status 3 if a board is not fit for work. Skips boards in use.
+    about half a minute. A failing board is recovered by its switches; if that fails, its health
+    is bad. Exit status 3 if a board is not fit for work. Skips boards in use.
     """
     from labctl.farm.health.checking import check as check_board
     from labctl.farm.health.checks_due import due as boards_due

@@ -59,9 +59,9 @@ def export(
     """Write a row for each trial of the named runs, or of those that meet the conditions.
 
     Default: all runs. Warm-ups have repeat 0. In CSV, a text that a spreadsheet could read as a
-        formula begins with a '; JSON Lines have every text unchanged. The formats of llama-bench
-        have a row for each llama-bench test and for each text completion of llama.cpp; llama.cpp's
-        compare-llama-bench.py reads them.
+    formula begins with a '; JSON Lines have every text unchanged. The formats of llama-bench
+    have a row for each llama-bench test and for each text completion of llama.cpp; llama.cpp's
+    compare-llama-bench.py reads them.
 
     An evaluation gives a line for each graded answer: csv, or samples of
     lm-evaluation-harness. If -o is a folder, it gets the harness's files, one for each model,
@@ -70,6 +70,10 @@ def export(
     from dataclasses import replace
 
     named = [found for name in names for found in find_runs(invocation, name)]
+    for run in named:
+        if run.is_load_test:
+            loads = f"`labctl report {run.path.name} --format csv`"
+            raise click.UsageError(f"{run.path.name} is a load test, without trials: {loads}")
     if any(run.is_evaluation for run in named):
         _export_evaluation(named, form, output)
         return

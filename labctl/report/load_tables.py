@@ -69,13 +69,18 @@ def _row(
 def _lengths(results: LoadTestResults, words: Language) -> Iterator[Table]:
     """Yield the requested and the received lengths, in tokens."""
     rows = []
-    kinds = ("asked_prompt_tokens", "prompt_tokens", "asked_output_tokens", "output_tokens")
+    kinds = {
+        "asked_prompt_tokens": words("asked prompt tokens"),
+        "prompt_tokens": words("prompt tokens"),
+        "asked_output_tokens": words("asked output tokens"),
+        "output_tokens": words("output tokens"),
+    }
     for one in results.stages:
-        for kind in kinds:
+        for kind, title in kinds.items():
             sample: Distribution | None = getattr(one.metrics, kind, None)
             if sample is not None:
                 values = (sample.low, sample.p50, sample.mean, sample.p90, sample.high)
-                names = (load_name(one.stage), kind.replace("_", " "))
+                names = (load_name(one.stage), title)
                 cells = [Cell(name, recorded=True) for name in names]
                 rows.append([*cells, *(Cell(f"{value:.5g}", value) for value in values)])
     if rows:
