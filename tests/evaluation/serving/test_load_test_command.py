@@ -501,6 +501,8 @@ def test_a_load_test_is_a_run_like_others(lab: Path, capsys: pytest.CaptureFixtu
     status, out, _ = told("report", "latest", "--json")
     assert json.loads(out)["stages"][0]["metrics"]["completed"] == 5
     assert told("report", run, "-o", "again.csv")[0] == 0
+    status, _, err = told("export", run)
+    assert (status, f"labctl report {run} --format csv" in err) == (2, True)
     assert "concurrency 1" in (lab / "again.csv").read_text()
     status, out, _ = told("runs")
     assert (status, "LOAD TEST" in out, run[-6:] in out) == (0, True, True)
