@@ -219,7 +219,8 @@ def _all(lab: LabFile, board: Board, shown: BoardsView) -> Wanted:
     """Return the needs of the lab's recipes for a target; report and skip unusable recipes."""
 
     def left_out(path: str, error: ConfigError) -> None:
-        shown.note(f"left out {path}: {error.message}")
+        place = "" if error.message.startswith(path) else f"{path}: "
+        shown.note(f"left out: {place}{error.message}")
 
     files = {}
     for path in sorted((lab.root / "recipes").glob("*.yaml")):
