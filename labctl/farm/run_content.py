@@ -90,7 +90,7 @@ class RunContent:
         (source,) = recipe.board_servers()
         choice = EngineChoice(name="llama_cpp", task="serve", version=source.version)
         _, program = find_server_program(
-            choice, target, recipe.models, source.model, lab_root=lab_root
+            choice, target, recipe.models, source.model, source.parameters, lab_root=lab_root
         )
         if program.artifact is None:
             return cls(recipe, digests)

@@ -50,7 +50,7 @@ def test_each_file_of_the_map_is_there() -> None:
     named = [name for _, cell in table_rows("Where is it?") for name in named_files(cell)]
     assert len(named) >= 150
     folders = {name.partition("/")[0] for name in named}
-    assert folders == {"labctl", "scripts", "tests", "toolchains"}
+    assert folders == {"docs", "labctl", "scripts", "tests", "toolchains"}
     assert [name for name in named if not (ROOT / name).is_file()] == []
 
 

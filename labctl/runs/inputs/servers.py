@@ -67,8 +67,9 @@ def find_server(
     that is not built: the hint is the command that builds it), and the errors of
     :func:`labctl.models.resolve.resolve`.
     """
-    engine, program = find_server_program(choice, target, models, model, lab_root=lab.root)
-    engine.parameters(parameters)
+    engine, program = find_server_program(
+        choice, target, models, model, parameters, lab_root=lab.root
+    )
     check_files(models, [model], root=lab.root, gguf_only=engine.reads_gguf)
     if not are_ready(models, [model], lab.root):
         before_fetch()
@@ -88,12 +89,13 @@ def find_server_program(
     target: str,
     models: Mapping[str, ModelSource],
     model: str,
+    parameters: Mapping[str, Scalar],
     *,
     lab_root: Path,
 ) -> tuple[ServerEngine[Any], Program]:
     """Find the program of a server for a target.
 
-    Raises ConfigError: not a server, or a program that is not built; if its product is not built at
+    Raises ConfigError: not a server, wrong parameters, or a program that is not built; if its product is not built at
     all, the hint builds only this program.
     """
     recipe = Recipe.model_validate(
@@ -107,6 +109,7 @@ def find_server_program(
         }
     )
     engine = make_server(recipe.engine)
+    engine.parameters(parameters)
     product = engine.product if engine.program is None else engine.program.product
     if product is not None:
         try:
