@@ -95,8 +95,8 @@ def find_server_program(
 ) -> tuple[ServerEngine[Any], Program]:
     """Find the program of a server for a target.
 
-    Raises ConfigError: not a server, wrong parameters, or a program that is not built; if its product is not built at
-    all, the hint builds only this program.
+    Raises ConfigError: not a server, wrong parameters, or a program that is not built; if its
+    product is not built at all, the hint builds only this program.
     """
     recipe = Recipe.model_validate(
         {
