@@ -6,6 +6,7 @@ the program. The combinations of the matrix are the variants.
 
 import itertools
 import re
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,9 +78,9 @@ class WrittenRecipe(StrictModel):
             raise refuse_all(problems)
         return self
 
+    @abstractmethod
     def problems(self) -> Iterable[tuple[DocumentPath, str]]:
         """Yield the keys that contradict other ones, each with a sentence."""
-        raise NotImplementedError
 
     @classmethod
     def read(
