@@ -88,7 +88,8 @@ def nightly(
         raise click.UsageError("--reason says why a slowdown is accepted: give --accept ROW")
     row = unaccept if accept is None else accept
     if row is not None:
-        if dry_run or detach or new or (accept is not None and unaccept is not None):
+        is_night = dry_run or detach or new or ci != CiOutput()
+        if is_night or (accept is not None and unaccept is not None):
             raise click.UsageError("--accept and --unaccept run no night: give one of them alone")
         return _accept(invocation, plan, row, reason, takes_back=accept is None, as_json=as_json)
     name = plan.stem

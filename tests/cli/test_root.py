@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from labctl.cli.root import COMMANDS, cli, run_cli
+from labctl.cli.commands import COMMANDS, GROUPS
+from labctl.cli.root import cli, run_cli
 from labctl.errors import ConfigError, DeviceLost, ExitStatus, LabctlError, ProgramFailed
 
 
@@ -350,3 +351,42 @@ def test_where_nobody_can_be_asked_nothing_is_done(monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(sys, "stdin", nobody)
         with pytest.raises(ConfigError, match="cannot ask"):
             confirm("2 GB to send")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("eval", "run"),
+        ("agreement", "compare"),
+        ("reserve", "hold --from"),
+        ("targets", "build --list"),
+        ("audit", "state audit"),
+        ("workers", "worker --list"),
+    ],
+)
+def test_an_old_word_gets_the_right_one(
+    old: str, new: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli([old]) == 2
+    assert f"(did you mean 'labctl {new}'?)" in capsys.readouterr().err
+
+
+def test_help_shows_every_command_once_in_five_or_six_groups(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run_cli(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert 5 <= len(GROUPS) <= 6
+    places = [text.index(f"{name}:\n") for name in GROUPS]
+    assert places == sorted(places)
+    for name in COMMANDS:
+        assert text.count(f"\n  {name} ") == 1, name
+
+
+@pytest.mark.parametrize("more", [["--strict"], ["--junit", "j.xml"], ["--new"], ["--dry-run"]])
+def test_accepting_a_slowdown_takes_no_option_of_a_night(
+    more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for word in ("--accept", "--unaccept"):
+        assert run_cli(["nightly", word, "row", *more, str(tmp_path / "plan.yaml")]) == 2
+        assert "--accept and --unaccept run no night" in capsys.readouterr().err
