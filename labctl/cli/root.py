@@ -327,12 +327,19 @@ def run_cli(words: list[str]) -> int:
 def _print_interrupted(interrupt: BaseException, command: str | None) -> None:
     """Print that the command was interrupted, and how to continue unless already printed.
 
-    click replaces an interrupt with its own error, whose cause is the interrupt.
+    click replaces an interrupt with its own error, whose cause is the interrupt. A second Ctrl-C
+    while the first one ends the run raises another interrupt, whose context is the first one.
     """
-    was_told = hasattr(interrupt.__cause__ or interrupt, "__notes__")
-    is_lasting = command in _LASTING and not was_told
+    is_lasting = command in _LASTING and not _was_told(interrupt)
     way = "; to continue: the same command again" if is_lasting else ""
     click.echo(f"interrupted{way}", err=True)
+
+
+def _was_told(interrupt: BaseException | None) -> bool:
+    """Return True if this interrupt, or one before it, has a note on how to continue."""
+    while interrupt is not None and not hasattr(interrupt, "__notes__"):
+        interrupt = interrupt.__cause__ or interrupt.__context__
+    return interrupt is not None
 
 
 def _asks_for_json(error: Exception, words: Sequence[str]) -> bool:

@@ -26,7 +26,13 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 HOLDER = """
 import itertools, os, secrets, sys
 from pathlib import Path
-from labctl.board import *
+from labctl.board.agent import BoardAgent
+from labctl.board.job import JobSpec
+from labctl.board.lease import BoardLease, Fence
+from labctl.board.prune import Pruner
+from labctl.board.store import BoardStore
+from labctl.board.upload.client import ChunkedFile
+from labctl.board.upload.transfer import DeliveryOptions
 from labctl.deploy.plan import describe
 from labctl.deploy.send import deploy
 from labctl.deploy.plan import plan

@@ -58,7 +58,7 @@ class Farm:
             self.processes[host] = subprocess.Popen(
                 words,
                 env=environment,
-                stdin=subprocess.PIPE,
+                stdin=subprocess.PIPE,  # a host ends when nobody holds the other end
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
@@ -70,7 +70,7 @@ class Farm:
         assert process.poll() is None, self.said()
         if chance.random() < 0.6:
             os.killpg(process.pid, signal.SIGKILL)
-            process.wait(60)
+            _wait(process)
             self.start(host)
         else:
             os.killpg(process.pid, signal.SIGSTOP)
@@ -86,7 +86,13 @@ class Farm:
         for process in self.processes.values():
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
-                process.wait(60)
+            _wait(process)
+
+
+def _wait(process: "subprocess.Popen[bytes]") -> None:
+    assert process.stdin is not None
+    process.wait(60)
+    process.stdin.close()
 
 
 @pytest.fixture
