@@ -1,7 +1,5 @@
 """Graded answers of an evaluation for other programs."""
 
-import csv
-import io
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,7 +19,7 @@ from labctl.exchange.lm_eval_export import (
     task_samples,
 )
 from labctl.records.evaluation import EvaluationRecord, GenerationRecord
-from labctl.report.trial_export import csv_cell
+from labctl.report.rows import rows_csv
 from labctl.runs.record.directory import RunDirectory
 
 _COLUMNS = (
@@ -75,13 +73,11 @@ def answers_csv(one: ReadEvaluation) -> str:
     """Return a line for each grade; unknown values and unlimited budgets are empty cells."""
     texts = GradedTexts(one.generations)
     right = {question.id: question.answer for question in one.kept.questions}
-    written = io.StringIO()
-    writer = csv.DictWriter(written, _COLUMNS, lineterminator="\r\n")
-    writer.writeheader()
+    rows = []
     for cell in one.table.cells:
         model, _, prompt = cell.variant.partition("/")
         for grade in cell.grades:
-            row = {
+            row: dict[str, object] = {
                 "run": one.record.id,
                 "model": model,
                 "prompt": prompt,
@@ -90,6 +86,5 @@ def answers_csv(one: ReadEvaluation) -> str:
                 **{name: getattr(grade, name) for name in _COLUMNS if hasattr(grade, name)},
                 "notes": " ".join(grade.notes),
             }
-            shown = {name: csv_cell(value) for name, value in row.items() if value is not None}
-            writer.writerow(shown)
-    return written.getvalue()
+            rows.append(row)
+    return rows_csv(rows, _COLUMNS)

@@ -1,19 +1,17 @@
 """Load tests as a table for a terminal, as CSV and as JSON."""
 
-import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
 
 from labctl.errors import printable_line
-from labctl.evaluation.serving.figures import BY_GATE, OF_A_LOAD
+from labctl.evaluation.serving.figures import BY_GATE
 from labctl.evaluation.serving.results import (
     LoadTestResults,
-    StageResult,
     knee_sentence,
     notes,
 )
@@ -23,34 +21,44 @@ from labctl.records.serving import LatencyLimits
 from labctl.report.details import plain, print_lines, print_table
 from labctl.report.load_tables import load_tables
 from labctl.report.page.language import Language
+from labctl.report.rows import Kind, rows_csv
 from labctl.report.table import plain_cells
-from labctl.report.trial_export import csv_cell
 from labctl.units import duration
 
 _LEGEND = {
     "closed": "Closed loop (streams): each waits for its answer; times begin at the sending.",
     "open": "Open loop (/s): requests come at their times; times begin at the intended sending.",
 }
-#: Columns of a CSV file: means of both clocks over the same requests, and the server's counters.
+#: Facts and counts of a load's record and figures, and their types.
+_FACTS: dict[str, Kind] = {
+    "name": str, "loop": str, "concurrency": int, "rate": float, "arrivals": str, "stop": str,
+    "unfinished": int, "warm_up": int,
+}  # fmt: skip
+_COUNTS = ("requests", "completed", "failed", "good")
+#: Columns of the server's clock: means of both clocks over the same requests, in ms.
 _SERVER_TIMES = {
     "server_ttft_mean_ms": "ttft_ns",
     "own_ttft_mean_ms": "own_ttft_ns",
     "server_latency_mean_ms": "latency_ns",
     "own_latency_mean_ms": "own_latency_ns",
 }
-_SERVER_COUNTERS = (
-    "running_max",
-    "running_mean",
-    "waiting_max",
-    "waiting_mean",
-    "cache_usage_max",
-    "requests_finished",
-    "generated_tokens",
-    "prompt_tokens",
-    "cached_prompt_tokens",
-    "preemptions",
-    "gap",
-)
+#: The server's own counters of a load, and their types.
+_SERVER_COUNTERS: dict[str, Kind] = {
+    "running_max": int, "running_mean": float, "waiting_max": int, "waiting_mean": float,
+    "cache_usage_max": float, "requests_finished": int, "generated_tokens": int,
+    "prompt_tokens": int, "cached_prompt_tokens": int, "preemptions": int, "gap": str,
+}  # fmt: skip
+#: Columns of a load in exports.
+LOAD_COLUMNS: dict[str, Kind] = {
+    "run": str,
+    **_FACTS,
+    **dict.fromkeys(_COUNTS, int),
+    **dict.fromkeys(BY_GATE, float),
+    "client_late": bool,
+    **dict.fromkeys(_SERVER_TIMES, float),
+    "server_other_requests": int,
+    **{f"server_{name}": kind for name, kind in _SERVER_COUNTERS.items()},
+}
 _TERMS = (
     "TTFT: to the first piece; TPOT: of each token after the first piece, in the mean of an answer."
 )
@@ -120,39 +128,21 @@ def _limits(limits: LatencyLimits) -> str:
     return ", ".join(f"{name} <= {duration(value)}" for name, value in given if value is not None)
 
 
-def load_test_csv(results: LoadTestResults) -> str:
-    """Return a line for each load, times in ms."""
-    out = io.StringIO()
-    writer = csv.writer(out)
-    facts = ("name", "loop", "concurrency", "rate", "arrivals", "stop", "unfinished", "warm_up")
-    counts = ("requests", "completed", "failed", "good")
-    writer.writerow(["run", *facts, *counts, *BY_GATE, "client_late", *_server_names()])
+def load_rows(results: LoadTestResults) -> Iterator[dict[str, Any]]:
+    """Yield a row for each load, with :data:`LOAD_COLUMNS`; times in ms, None if unknown."""
     for one in results.stages:
-        found = one.metrics
-        row: list[Any] = [results.record.id, *(getattr(one.stage, name) for name in facts)]
-        row += [None if found is None else getattr(found, name) for name in counts]
-        row += [found and figure.in_gates(figure.value(found)) for figure in OF_A_LOAD]
-        row += [one.is_client_late, *_server_values(one)]
-        writer.writerow([csv_cell(value) for value in row])
-    return out.getvalue()
-
-
-def _server_names() -> list[str]:
-    return [
-        *_SERVER_TIMES,
-        "server_other_requests",
-        *(f"server_{name}" for name in _SERVER_COUNTERS),
-    ]
-
-
-def _server_values(one: StageResult) -> list[Any]:
-    clock, counters = one.clock, one.stage.server
-    times = [getattr(clock, name, None) for name in _SERVER_TIMES.values()]
-    return [
-        *(None if value is None else value / 1e6 for value in times),
-        getattr(clock, "other_requests", None),
-        *(getattr(counters, name, None) for name in _SERVER_COUNTERS),
-    ]
+        found, clock, counters = one.metrics, one.clock, one.stage.server
+        times = {name: getattr(clock, of, None) for name, of in _SERVER_TIMES.items()}
+        yield {
+            "run": results.record.id,
+            **{name: getattr(one.stage, name) for name in _FACTS},
+            **{name: getattr(found, name, None) for name in _COUNTS},
+            **{gate: found and of.in_gates(of.value(found)) for gate, of in BY_GATE.items()},
+            "client_late": one.is_client_late,
+            **{name: None if value is None else value / 1e6 for name, value in times.items()},
+            "server_other_requests": getattr(clock, "other_requests", None),
+            **{f"server_{name}": getattr(counters, name, None) for name in _SERVER_COUNTERS},
+        }
 
 
 def load_test_json(results: LoadTestResults, gates: Sequence[GateRecord]) -> str:
@@ -182,7 +172,7 @@ def load_test_text(
 ) -> str:
     """Return the results as ``csv``, ``json`` or ``table``."""
     if form == "csv":
-        return load_test_csv(results)
+        return rows_csv(load_rows(results), LOAD_COLUMNS)
     if form == "json":
         return load_test_json(results, gates)
     console = Console(file=io.StringIO(), width=200, color_system=None, emoji=False)

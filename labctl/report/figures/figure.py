@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from labctl.records.board import Execution
 from labctl.report.figures.theme import Theme, config
-from labctl.report.trial_export import csv_cell
+from labctl.report.rows import csv_cell
 
 #: A part of a chart's description. Only texts and numbers vary, and Vega treats them as data.
 Spec: TypeAlias = dict[str, Any]

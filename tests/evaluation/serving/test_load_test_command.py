@@ -2,6 +2,7 @@
 
 import asyncio
 import csv
+import io
 import json
 import os
 import re
@@ -501,8 +502,23 @@ def test_a_load_test_is_a_run_like_others(lab: Path, capsys: pytest.CaptureFixtu
     status, out, _ = told("report", "latest", "--json")
     assert json.loads(out)["stages"][0]["metrics"]["completed"] == 5
     assert told("report", run, "-o", "again.csv")[0] == 0
-    status, _, err = told("export", run)
-    assert (status, f"labctl report {run} --format csv" in err) == (2, True)
+    status, out, _ = told("export", run)
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert status == 0
+    assert [row["warm_up"] for row in rows].count("False") == 5
+    assert {(row["run"], row["load"], row["failure"]) for row in rows} == {
+        (run, "concurrency 1", "")
+    }
+    assert all(int(row["ttft_ns"]) <= int(row["latency_ns"]) for row in rows)
+    assert told("export", run, "-o", "loads")[0] == 0
+    assert "concurrency 1" in (lab / "loads/loads.csv").read_text()
+    assert (lab / "loads/requests.csv").read_text().splitlines() == out.splitlines()
+    status, _, err = told("export")
+    assert (status, f"left out, they have no trials; name one to export it: {run}" in err) == (
+        0,
+        True,
+    )
+    assert told("export", run, "--format", "lm-eval")[0] == 2
     assert "concurrency 1" in (lab / "again.csv").read_text()
     status, out, _ = told("runs")
     assert (status, "LOAD TEST" in out, run[-6:] in out) == (0, True, True)
