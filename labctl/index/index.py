@@ -73,9 +73,9 @@ class IndexedRun:
     #: True if it began in the future by the database's clock: a host's clock was wrong.
     is_ahead: bool = False
 
-    def document(self, state: str | None = None) -> dict[str, object]:
-        """Return the run for JSON; ``state`` replaces the index's state."""
-        run = self.run if state is None else replace(self.run, state=state)
+    def document(self) -> dict[str, object]:
+        """Return the run for JSON."""
+        run = self.run
         return {
             **{
                 name: value
@@ -268,7 +268,26 @@ class Index:
 
     def tags(self) -> list[str]:
         """Return all tags in use."""
-        return [tag for (tag,) in self._ask("SELECT DISTINCT tag FROM tag ORDER BY tag", {})]
+        return self.names("tag", "tag")
+
+    def names(self, table: str, column: str) -> list[str]:
+        """Return the different texts of a column of :data:`TABLES`, sorted."""
+        question = select(f"DISTINCT {column}", table, f"{column} IS NOT NULL", order=column)
+        return [name for (name,) in self._ask(question, {})]
+
+    def executions(self) -> dict[str, str | None]:
+        """Return the execution of the last run or probe of each board, by the board's name."""
+        of_runs = select(
+            "board, execution, MAX(started)",
+            "run",
+            "board IS NOT NULL AND imported_from IS NULL",
+            group="board, execution",
+        )
+        of_probes = select(
+            "board, execution, MAX(taken)", "probe", "damage IS NULL", group="board, execution"
+        )
+        found = [*self._ask(of_runs, {}), *self._ask(of_probes, {})]
+        return {board: execution for board, execution, _ in sorted(found, key=lambda one: one[2])}
 
     def parameters(self) -> list[tuple[str, str]]:
         """Return all names of engine parameters with each of their values."""
