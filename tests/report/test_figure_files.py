@@ -59,7 +59,7 @@ def test_without_vl_convert_the_error_names_the_extra(
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     with pytest.raises(ConfigError, match="vl-convert-python") as caught:
         write_figure(figure(), tmp_path / "figure.svg")
-    assert caught.value.hint == "pip install 'labctl[report]'"
+    assert caught.value.hint == "pip install 'labctl-boards[report]'"
 
 
 def test_another_ending_and_a_folder_that_cannot_be_written_are_clear_errors(

@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
+from labctl.distribution import install_extra
 from labctl.errors import ConfigError, HostError
 from labctl.files import write_named
 from labctl.process import run
@@ -114,5 +115,5 @@ def _converter() -> ModuleType:
     except ImportError as error:
         raise ConfigError(
             "cannot draw figures: vl-convert-python is not installed",
-            hint="pip install 'labctl[report]'",
+            hint=install_extra("report"),
         ) from error

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from labctl.distribution import install_extra
 from labctl.errors import ConfigError
 from labctl.files import write_named
 from labctl.report.figures.figure import Figure
@@ -32,7 +33,7 @@ def check_report(path: Path) -> None:
     elif path.suffix.lower() in PICTURES and find_spec("vl_convert") is None:
         raise ConfigError(
             f"cannot write {path.name}: vl-convert-python is not installed",
-            hint="pip install 'labctl[report]'",
+            hint=install_extra("report"),
         )
 
 

@@ -7,11 +7,11 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib import resources
-from importlib.metadata import version
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
+from labctl.distribution import labctl_version
 from labctl.errors import printable
 from labctl.report.figures.figure import ROWS, Figure, Spec
 from labctl.report.figures.files import WIDTH
@@ -33,7 +33,7 @@ def html(report: Report, words: Language) -> str:
     return _template().render(
         _=words,
         language=words.code,
-        version=version("labctl"),
+        version=labctl_version(),
         policy=_policy(style, (script, runtime)),
         report=report,
         figures=[_figure(one) for one in report.figures],
