@@ -118,7 +118,7 @@ def init(
     parse(text, lab_model(TRANSPORTS), FILE_NAME, context={LAB_ROOT: folder.resolve()})
     write_atomic(devices, text)
     usual = next((str(keys["target"]) for keys in found.values()), usual)
-    write_atomic(recipe, recipe_yaml(usual))
+    write_atomic(recipe, recipe_yaml(usual, _FIRST_RECIPE))
     click.echo(f"wrote {devices} ({', '.join([*found, *['virtual'] * virtual])})")
     click.echo(f"wrote {recipe}")
     if folder.resolve() != Path.cwd():
