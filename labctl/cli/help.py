@@ -111,4 +111,3 @@ def _option_instead(name: str, words: Sequence[str], ctx: click.Context) -> str:
     value = value if equals else follows[0] if follows and follows[0][:1] != "-" else ""
     setting = shlex.quote(f"{key}={value}") if value.isprintable() and value else f"{key}=…"
     return f"; a key of the recipe is set so: --set {setting}"
-
