@@ -199,9 +199,9 @@ def _target_of_the_lab(invocation: Invocation) -> str:
     if invocation.lab is None and find_lab_root(Path.cwd()) is None:
         raise ConfigError("no target given, and no devices.yaml with boards", hint=hint)
     lab = lab_of(invocation)
+    if lab.lab.only_target is not None:
+        return lab.lab.only_target
     found = list(dict.fromkeys(board.target for board in lab.lab.boards.values()))
-    if len(found) == 1:
-        return found[0]
     what = f"boards of several targets: {listed(found, joiner='and')}" if found else "no boards"
     raise ConfigError(f"{lab.path} has {what}", hint=hint)
 

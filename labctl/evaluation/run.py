@@ -121,7 +121,6 @@ def run_evaluation(request: EvaluationRequest, observer: Observer) -> Evaluation
     with RunSession(observer) as session, ExitStack() as servers:
         run.begin()
         session.begin(run)
-        observer.note(f"run directory: {run.path}")
         notes = (*dataset.notes, *limits.notes)
         for note in notes:
             observer.note(f"note: {note}")

@@ -200,7 +200,6 @@ def resume_recorded(
         journal = Journal(directory.path, run.id)  # until then another controller may have it
         again = journal.resumptions + 1
         session.contact(directory, run.recipe, board, held.facts.execution, resumed=again)
-        observer.note(f"run directory: {directory.path}")
         ready = way.prepare(held)
         held, (prepared,) = ready.held, ready.prepared
         changed = [*_other_models(run, prepared), *_other_board(run, held)]

@@ -2,10 +2,8 @@
 
 import re
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
-from labctl.distribution import install_extra
 from labctl.errors import ConfigError
 from labctl.files import write_named
 from labctl.report.figures.figure import Figure
@@ -30,11 +28,6 @@ def check_report(path: Path) -> None:
     """Raise ConfigError if a program for writing such a file is missing on this host."""
     if path.suffix.lower() == ".pdf":
         find_browser()
-    elif path.suffix.lower() in PICTURES and find_spec("vl_convert") is None:
-        raise ConfigError(
-            f"cannot write {path.name}: vl-convert-python is not installed",
-            hint=install_extra("report"),
-        )
 
 
 def write_report(
