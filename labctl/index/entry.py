@@ -49,7 +49,7 @@ def entry_of(
         trials_skipped=states.count(TrialState.SKIPPED),
         figures=_estimates(trials),
         engine=_text(engine.get("name")),
-        task=_text(engine.get("task", engine.get("tool"))),  # its name in older recipes
+        task=_text(engine.get("task")),
         untrusted=int(run.untrusted_recipe or run.untrusted_board),
     )
     if build := next((one for one in run.artifacts if one.product != "agent"), None):
