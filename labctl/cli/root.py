@@ -316,7 +316,7 @@ def run_cli(words: list[str]) -> int:
 
             traceback.print_exc()
         as_json = invocation.as_json or _asks_for_json(error, words)
-        status = print_error(error, as_json=as_json)
+        status = print_error(error, words, as_json=as_json)
         failed_itself = not isinstance(error, click.exceptions.Exit)
         if invocation.command in _PASSING_STATUS and failed_itself:
             return ExitStatus.SHELL_FAILURE

@@ -10,11 +10,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from importlib import metadata
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from labctl.database.base import DamagedDatabase, Database
 from labctl.database.questions import select
+from labctl.distribution import labctl_version
 from labctl.errors import ConfigError
 from labctl.index.filters import (
     KINDS,
@@ -162,7 +162,7 @@ class Index:
             return "" if names & set(TABLES) else None
         found, maker = self._ask("SELECT version, labctl FROM index_version", {})[0]
         if found != VERSION and self._database.is_shared:
-            own = metadata.version("labctl")
+            own = labctl_version()
             if _parts(maker) > _parts(own):
                 raise ConfigError(
                     f"a newer labctl, {maker}, made the index in {self._database}; this is {own}",
@@ -356,7 +356,7 @@ def _make_tables(connection: "Connection") -> None:
         if name in there:
             Table(name, MetaData()).drop(connection)
     METADATA.create_all(connection)
-    connection.execute(MADE.insert().values(version=VERSION, labctl=metadata.version("labctl")))
+    connection.execute(MADE.insert().values(version=VERSION, labctl=labctl_version()))
 
 
 def _delete(connection: "Connection", ids: Sequence[str]) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from labctl.distribution import install_extra
 from labctl.errors import ConfigError
 from labctl.figures.trials import FIGURES
 from labctl.index.index import IndexedTrial
@@ -33,7 +34,7 @@ def trials_parquet(trials: Sequence[IndexedTrial]) -> bytes:
     except ImportError as error:
         raise ConfigError(
             "pyarrow is not installed, which Parquet needs",
-            hint="pip install 'labctl[parquet]'; or use --format jsonl",
+            hint=f"{install_extra('parquet')}; or use --format jsonl",
         ) from error
     documents = [_typed(trial_document(one)) for one in trials]
     table = pyarrow.Table.from_pylist(documents, schema=_schema(documents))

@@ -105,7 +105,7 @@ def test_the_last_night_of_a_plan_runs_while_its_lock_is_held(tmp_path: Path) ->
         assert "mark interrupted" in found.ask("GET", f"/nights/{CUT}").text
 
 
-@pytest.mark.parametrize("name", ["x", "%2e%2e%2f%2e%2e", f"{SLOW}%00", "*"])
+@pytest.mark.parametrize("name", ["x", "%2e%2e%2f%2e%2e", f"{SLOW}x", "*"])
 def test_only_nights_that_are_listed_are_read(dashboard: Served, name: str) -> None:
     assert dashboard.ask("GET", f"/nights/{name}").status_code == 404
 

@@ -206,12 +206,10 @@ def _planned(request: NightRequest) -> tuple[Planned, Path]:
         if is_ahead:
             request.say(f"night {folder.name} was begun with a wrong clock: it does not continue")
         elif is_same and record.deadline > now and not request.new:
-            if record.has_recipes:
-                for row in record.rows:
-                    check_reach(request.lab, row.board, request.own_host)
-                request.say(f"night {folder.name} continues")
-                return Planned(record, recipes_of(request.lab, record)), folder
-            request.say(f"night {folder.name} was started by an older labctl: it cannot be resumed")
+            for row in record.rows:
+                check_reach(request.lab, row.board, request.own_host)
+            request.say(f"night {folder.name} continues")
+            return Planned(record, recipes_of(request.lab, record)), folder
         night, *_ = _night(request, Planned(record, {}), folder)
         night.withdraw()
         _finish(request, night, folder)

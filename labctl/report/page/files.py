@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 from labctl.errors import ConfigError
@@ -29,11 +28,6 @@ def check_report(path: Path) -> None:
     """Raise ConfigError if a program for writing such a file is missing on this host."""
     if path.suffix.lower() == ".pdf":
         find_browser()
-    elif path.suffix.lower() in PICTURES and find_spec("vl_convert") is None:
-        raise ConfigError(
-            f"cannot write {path.name}: vl-convert-python is not installed",
-            hint="pip install 'labctl[report]'",
-        )
 
 
 def write_report(

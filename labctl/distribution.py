@@ -1,0 +1,18 @@
+"""The name under which pip installs labctl, its extras and its version."""
+
+from functools import cache
+from importlib import metadata
+
+#: The distribution; package and command are called ``labctl``, which is another program on PyPI.
+NAME = "labctl-boards"
+
+
+@cache
+def labctl_version() -> str:
+    """Return the version of labctl that is installed."""
+    return metadata.version(NAME)
+
+
+def install_extra(extra: str) -> str:
+    """Return the command that installs the packages of an extra, as for a hint."""
+    return f"pip install '{NAME}[{extra}]'"
