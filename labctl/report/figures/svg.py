@@ -40,7 +40,9 @@ def svg_of(chart: Mapping[str, Any], *, title: str, description: str, in_page: b
     import vl_convert
 
     try:
-        text = vl_convert.vegalite_to_svg(with_tips(chart), config={"aria": False}, allowed_base_urls=[])
+        text = vl_convert.vegalite_to_svg(
+            with_tips(chart), config={"aria": False}, allowed_base_urls=[]
+        )
     except ValueError as error:
         raise HostError(f"vl-convert cannot draw the figure: {error}") from error
     made = _harmless(ElementTree.fromstring(printable(text)))
