@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -118,6 +118,31 @@ def _range(low: int, high: int) -> str:
 def _limits(limits: LatencyLimits) -> str:
     given = (("TTFT", limits.ttft_ns), ("TPOT", limits.tpot_ns), ("latency", limits.latency_ns))
     return ", ".join(f"{name} <= {duration(value)}" for name, value in given if value is not None)
+
+
+#: Columns of a load, each with its kind.
+LOAD_COLUMNS: Mapping[str, type] = {
+    "run": str, "name": str, "loop": str, "concurrency": int, "rate": float, "arrivals": str,
+    "stop": str, "unfinished": int, "warm_up": int,
+    **dict.fromkeys(("requests", "completed", "failed", "good"), int),
+    **{one.name: float for one in OF_A_LOAD},
+    "client_late": bool,
+}  # fmt: skip
+
+
+def load_rows(results: LoadTestResults) -> list[dict[str, object]]:
+    """Return a row for each load: times in ns, None if not measured."""
+    of_a_load = {one.name: one for one in OF_A_LOAD}
+    return [
+        {
+            name: of_a_load[name].value(one.metrics)
+            if name in of_a_load and one.metrics is not None
+            else getattr(one.stage, name, getattr(one.metrics, name, None))
+            for name in LOAD_COLUMNS
+        }
+        | {"run": results.record.id, "client_late": one.is_client_late}
+        for one in results.stages
+    ]
 
 
 def load_test_csv(results: LoadTestResults) -> str:

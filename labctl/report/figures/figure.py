@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from labctl.records.board import Execution
 from labctl.report.figures.svg import svg_of
-from labctl.report.figures.theme import Theme, config
+from labctl.report.figures.theme import PALETTES, Theme, config
 from labctl.report.trial_export import csv_cell
 
 #: A part of a chart's description. Only texts and numbers vary, and Vega treats them as data.
@@ -55,6 +55,10 @@ class Figure:
             description=self.alt,
             in_page=theme == "page",
         )
+
+    def _repr_html_(self) -> str:
+        # A dark notebook would hide dark text.
+        return f'<div style="background:{PALETTES["light"].background}">{self.svg()}</div>'
 
     def chart(self, theme: Theme = "light", width: int = WIDTH, *, heading: bool = True) -> Spec:
         """Return the complete chart, for any Vega-Lite 5; ``width`` is in CSS pixels.
