@@ -175,7 +175,7 @@ def texts(
     nothing else and the seed is fixed.
     """
     engine = there.run.recipe_resolved.get("engine")
-    task = engine.get("task", engine.get("tool")) if isinstance(engine, dict) else "none"
+    task = engine.get("task") if isinstance(engine, dict) else "none"
     if (
         not isinstance(engine, dict)
         or engine.get("name") != "llama_cpp"

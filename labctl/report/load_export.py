@@ -3,7 +3,7 @@
 Times are in ns: moments since the beginning of their load, by the client's monotonic clock.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from labctl.evaluation.serving.directory import LoadTestDirectory
@@ -17,18 +17,18 @@ from labctl.evaluation.serving.metrics import (
 )
 from labctl.evaluation.serving.results import results_of
 from labctl.records.serving import LatencyLimits, RequestRecord
-from labctl.report.rows import Kind, rows_csv, rows_jsonl, rows_parquet
+from labctl.report.rows import rows_csv, rows_jsonl, rows_parquet
 from labctl.report.serving import LOAD_COLUMNS, load_rows
 
 #: Fields of a request's record that are columns, and their types.
-_RECORDED: dict[str, Kind] = {
+_RECORDED: dict[str, type] = {
     "stage": int, "number": int, "warm_up": bool, "intended_ns": int, "sent_ns": int,
     "done_ns": int, "asked_prompt_tokens": int, "prompt_tokens": int, "cached_tokens": int,
     "asked_output_tokens": int, "hidden_tokens": int, "tokens_after_first": int,
     "counted_by": str, "answers": int, "finish": str,
 }  # fmt: skip
 #: Columns that are computed from a request.
-_COMPUTED: dict[str, tuple[Kind, Callable[[RequestRecord], Any]]] = {
+_COMPUTED: dict[str, tuple[type, Callable[[RequestRecord], Any]]] = {
     "completion_tokens": (int, tokens_of),
     "pieces": (int, lambda row: len(row.arrivals_ns)),
     "first_piece_ns": (int, lambda row: row.arrivals_ns[0] if row.arrivals_ns else None),
@@ -41,7 +41,7 @@ _COMPUTED: dict[str, tuple[Kind, Callable[[RequestRecord], Any]]] = {
     "message": (str, lambda row: row.failure and row.failure.message),
 }
 #: Columns of a request's load, and whether the request keeps every limit.
-_OF_LOAD: dict[str, Kind] = {
+_OF_LOAD: dict[str, type] = {
     "run": str, "load": str, "loop": str, "concurrency": int, "rate": float, "load_began": str,
     "good": bool,
 }  # fmt: skip
@@ -80,14 +80,16 @@ def load_test_exports(
 
     ``form``: csv, jsonl or parquet. Raises ConfigError.
     """
-    found: dict[str, tuple[list[Mapping[str, Any]], dict[str, Kind]]] = {
+    found: dict[str, tuple[Sequence[Mapping[str, Any]], Mapping[str, type]]] = {
         "requests": (list(request_rows(directory)), REQUEST_COLUMNS),
-        "loads": (list(load_rows(results_of(directory))), LOAD_COLUMNS),
+        "loads": (load_rows(results_of(directory)), LOAD_COLUMNS),
     }
     return {name: (_written(form, *of), len(of[0])) for name, of in found.items()}
 
 
-def _written(form: str, rows: list[Mapping[str, Any]], columns: dict[str, Kind]) -> str | bytes:
+def _written(
+    form: str, rows: Sequence[Mapping[str, Any]], columns: Mapping[str, type]
+) -> str | bytes:
     if form == "parquet":
         return rows_parquet(rows, columns)
     return rows_csv(rows, columns) if form == "csv" else rows_jsonl(rows)

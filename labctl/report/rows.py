@@ -5,15 +5,14 @@ import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
+from labctl.distribution import install_extra
 from labctl.errors import ConfigError
 
 if TYPE_CHECKING:
     import pyarrow
 
-#: Type of a column.
-Kind: TypeAlias = type[str] | type[int] | type[float] | type[bool]
 #: Spreadsheets take cells that begin with these for formulas, some after removing the blank (OWASP,
 #: "CSV Injection").
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
@@ -42,7 +41,7 @@ def rows_jsonl(rows: Iterable[Mapping[str, Any]]) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
-def rows_parquet(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, Kind]) -> bytes:
+def rows_parquet(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, type]) -> bytes:
     """Return a Parquet file whose columns do not depend on the rows.
 
     The unit of a time is in its metadata. Raises ConfigError if pyarrow is not installed.
@@ -63,12 +62,12 @@ def parquet_library() -> ModuleType:
     except ImportError as error:
         raise ConfigError(
             "pyarrow is not installed, which Parquet needs",
-            hint="pip install 'labctl[parquet]'; or use --format jsonl",
+            hint=f"{install_extra('parquet')}; or use --format jsonl",
         ) from error
     return pyarrow
 
 
-def arrow_kinds(pyarrow: ModuleType) -> dict[Kind, Any]:
+def arrow_kinds(pyarrow: ModuleType) -> dict[type, Any]:
     """Return the columns' types of pyarrow."""
     return {
         str: pyarrow.string(),

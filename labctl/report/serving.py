@@ -2,14 +2,13 @@
 
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
 
 from rich.console import Console
 
 from labctl.errors import printable_line
-from labctl.evaluation.serving.figures import BY_GATE
+from labctl.evaluation.serving.figures import OF_A_LOAD
 from labctl.evaluation.serving.results import (
     LoadTestResults,
     knee_sentence,
@@ -21,7 +20,7 @@ from labctl.records.serving import LatencyLimits
 from labctl.report.details import plain, print_lines, print_table
 from labctl.report.load_tables import load_tables
 from labctl.report.page.language import Language
-from labctl.report.rows import Kind, rows_csv
+from labctl.report.rows import rows_csv
 from labctl.report.table import plain_cells
 from labctl.units import duration
 
@@ -30,30 +29,30 @@ _LEGEND = {
     "open": "Open loop (/s): requests come at their times; times begin at the intended sending.",
 }
 #: Facts and counts of a load's record and figures, and their types.
-_FACTS: dict[str, Kind] = {
+_FACTS: dict[str, type] = {
     "name": str, "loop": str, "concurrency": int, "rate": float, "arrivals": str, "stop": str,
     "unfinished": int, "warm_up": int,
 }  # fmt: skip
 _COUNTS = ("requests", "completed", "failed", "good")
-#: Columns of the server's clock: means of both clocks over the same requests, in ms.
+#: Columns of the server's clock: means of both clocks over the same requests.
 _SERVER_TIMES = {
-    "server_ttft_mean_ms": "ttft_ns",
-    "own_ttft_mean_ms": "own_ttft_ns",
-    "server_latency_mean_ms": "latency_ns",
-    "own_latency_mean_ms": "own_latency_ns",
+    "server_ttft_mean_ns": "ttft_ns",
+    "own_ttft_mean_ns": "own_ttft_ns",
+    "server_latency_mean_ns": "latency_ns",
+    "own_latency_mean_ns": "own_latency_ns",
 }
 #: The server's own counters of a load, and their types.
-_SERVER_COUNTERS: dict[str, Kind] = {
+_SERVER_COUNTERS: dict[str, type] = {
     "running_max": int, "running_mean": float, "waiting_max": int, "waiting_mean": float,
     "cache_usage_max": float, "requests_finished": int, "generated_tokens": int,
     "prompt_tokens": int, "cached_prompt_tokens": int, "preemptions": int, "gap": str,
 }  # fmt: skip
 #: Columns of a load in exports.
-LOAD_COLUMNS: dict[str, Kind] = {
+LOAD_COLUMNS: Mapping[str, type] = {
     "run": str,
     **_FACTS,
     **dict.fromkeys(_COUNTS, int),
-    **dict.fromkeys(BY_GATE, float),
+    **{figure.name: float for figure in OF_A_LOAD},
     "client_late": bool,
     **dict.fromkeys(_SERVER_TIMES, float),
     "server_other_requests": int,
@@ -128,21 +127,23 @@ def _limits(limits: LatencyLimits) -> str:
     return ", ".join(f"{name} <= {duration(value)}" for name, value in given if value is not None)
 
 
-def load_rows(results: LoadTestResults) -> Iterator[dict[str, Any]]:
-    """Yield a row for each load, with :data:`LOAD_COLUMNS`; times in ms, None if unknown."""
-    for one in results.stages:
-        found, clock, counters = one.metrics, one.clock, one.stage.server
-        times = {name: getattr(clock, of, None) for name, of in _SERVER_TIMES.items()}
-        yield {
+def load_rows(results: LoadTestResults) -> list[dict[str, object]]:
+    """Return a row for each load, with :data:`LOAD_COLUMNS`; times in ns, None if unknown."""
+    return [
+        {
             "run": results.record.id,
             **{name: getattr(one.stage, name) for name in _FACTS},
-            **{name: getattr(found, name, None) for name in _COUNTS},
-            **{gate: found and of.in_gates(of.value(found)) for gate, of in BY_GATE.items()},
+            **{name: getattr(one.metrics, name, None) for name in _COUNTS},
+            **{of.name: one.metrics and of.value(one.metrics) for of in OF_A_LOAD},
             "client_late": one.is_client_late,
-            **{name: None if value is None else value / 1e6 for name, value in times.items()},
-            "server_other_requests": getattr(clock, "other_requests", None),
-            **{f"server_{name}": getattr(counters, name, None) for name in _SERVER_COUNTERS},
+            **{name: getattr(one.clock, of, None) for name, of in _SERVER_TIMES.items()},
+            "server_other_requests": getattr(one.clock, "other_requests", None),
+            **{
+                f"server_{name}": getattr(one.stage.server, name, None) for name in _SERVER_COUNTERS
+            },
         }
+        for one in results.stages
+    ]
 
 
 def load_test_json(results: LoadTestResults, gates: Sequence[GateRecord]) -> str:

@@ -1,10 +1,10 @@
 """Trials of many runs for other programs: CSV for spreadsheets, JSON Lines for scripts."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from labctl.index.index import IndexedTrial
-from labctl.index.rows import TrialRow, columns, in_columns
+from labctl.index.rows import RunRow, TrialRow, columns, in_columns
 from labctl.report.rows import rows_csv, rows_jsonl
 
 #: Facts of the run that are also in a trial's row.
@@ -35,13 +35,15 @@ def trials_jsonl(trials: Sequence[IndexedTrial]) -> str:
 def trials_csv(trials: Sequence[IndexedTrial]) -> str:
     """Return a heading and a line for each trial; unknown values are empty cells."""
     rows = [flat_document(one) for one in trials]
-    names = dict.fromkeys((*_plain_columns(), *(name for row in rows for name in row)))
+    names = dict.fromkeys((*trial_columns(), *(name for row in rows for name in row)))
     return rows_csv(rows, names)
 
 
-def _plain_columns() -> list[str]:
-    own = [name for name in columns(TrialRow) if name not in NESTED]
-    return [*own, *OF_RUN, "tags"]
+def trial_columns() -> dict[str, type]:
+    """Return name -> kind of the columns that each trial has: its own, those of its run, tags."""
+    own = {name: kind for name, (kind, _) in columns(TrialRow).items() if name not in NESTED}
+    of_run = {name: columns(RunRow)[name][0] for name in OF_RUN}
+    return {**own, **of_run, "tags": str}
 
 
 def trial_document(one: IndexedTrial) -> dict[str, object]:
@@ -61,6 +63,28 @@ def flat_document(one: IndexedTrial) -> dict[str, object]:
         else:
             row[name] = _scalar(value)
     return row
+
+
+#: Largest integer of databases, Parquet and pandas.
+_MOST = (1 << 63) - 1
+
+
+def kinds_of(mappings: Iterable[Mapping[str, object]]) -> dict[str, type]:
+    """Return key -> kind of its values; ``str`` if there are several kinds."""
+    found: dict[str, set[type]] = {}
+    for mapping in mappings:
+        for key, value in mapping.items():
+            known = found.setdefault(key, set())
+            if value is not None:
+                is_large = isinstance(value, int) and abs(value) > _MOST
+                known.add(str if is_large else type(value))
+    return {key: _kind(known) for key, known in found.items()}
+
+
+def _kind(known: set[type]) -> type:
+    if known in ({bool}, {int}, {float}):
+        return next(iter(known))
+    return float if known == {int, float} else str
 
 
 def _scalar(value: object) -> object:

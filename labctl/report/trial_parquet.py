@@ -1,20 +1,19 @@
 """Trials as Apache Parquet: typed columns, for programs that read many trials."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from labctl.figures.trials import FIGURES
 from labctl.index.index import IndexedTrial
-from labctl.index.rows import RunRow, TrialRow, columns, parameter_text
+from labctl.index.rows import parameter_text
 from labctl.report.rows import arrow_kinds, parquet_bytes, parquet_library
-from labctl.report.trial_export import NESTED, OF_RUN, trial_document
+from labctl.report.trial_export import NESTED, kinds_of, trial_columns, trial_document
 
 if TYPE_CHECKING:
     import pyarrow
 
 _MOMENTS = ("started", "finished")
-_MOST = (1 << 63) - 1
 #: Units with another name in the schema.
 _UNITS = {"mC": "0.001 degC"}
 
@@ -41,22 +40,22 @@ def _schema(documents: Sequence[Mapping[str, Any]]) -> "pyarrow.Schema":
     import pyarrow
 
     kinds = arrow_kinds(pyarrow)
-    own = {name: kind for name, (kind, _) in columns(TrialRow).items() if name not in NESTED}
-    of_run = {name: kind for name, (kind, _) in columns(RunRow).items() if name in OF_RUN}
     units = {"model_bytes": "bytes"}
     units |= {one.column: _UNITS.get(one.unit, one.unit) for one in FIGURES}
     fields = []
-    for name, kind in {**own, **of_run}.items():
+    for name, kind in trial_columns().items():
+        if name == "tags":
+            fields.append(pyarrow.field(name, pyarrow.list_(pyarrow.string())))
+            continue
         unit = units.get(name)
         moment = pyarrow.timestamp("us", tz="UTC")
         metadata = {"unit": unit} if unit else None
         fields.append(
             pyarrow.field(name, moment if name in _MOMENTS else kinds[kind], metadata=metadata)
         )
-    fields.append(pyarrow.field("tags", pyarrow.list_(pyarrow.string())))
     for name in NESTED:
         mappings = [document[name] for document in documents]
-        inner = _kinds(mappings)
+        inner = kinds_of(mappings)
         for mapping in mappings:
             mapping.update(
                 (key, parameter_text(value))
@@ -67,21 +66,3 @@ def _schema(documents: Sequence[Mapping[str, Any]]) -> "pyarrow.Schema":
             struct = pyarrow.struct([(key, kinds[kind]) for key, kind in inner.items()])
             fields.append(pyarrow.field(name, struct))
     return pyarrow.schema(fields)
-
-
-def _kinds(mappings: Iterable[Mapping[str, object]]) -> dict[str, type]:
-    """Return key -> kind of its values; ``str`` if there are several kinds."""
-    found: dict[str, set[type]] = {}
-    for mapping in mappings:
-        for key, value in mapping.items():
-            known = found.setdefault(key, set())
-            if value is not None:
-                is_large = isinstance(value, int) and abs(value) > _MOST
-                known.add(str if is_large else type(value))
-    return {key: _kind(known) for key, known in found.items()}
-
-
-def _kind(known: set[type]) -> type:
-    if known in ({bool}, {int}, {float}):
-        return next(iter(known))
-    return float if known == {int, float} else str

@@ -261,7 +261,7 @@ class RunSession:
         )
 
     def begin(self, directory: RunDirectory) -> None:
-        """Hold a run's directory, once.
+        """Hold a run's directory, once, and name it.
 
         Raises HostTimeout if another controller has it, and ConfigError if a controller finished
         it: events of a finished run are not changed.
@@ -269,6 +269,8 @@ class RunSession:
         if self.directory is None:
             self._stack.enter_context(directory.held())
             directory.refuse_if_finished()
+            # Not an event: `labctl watch` knows the directory.
+            self._observer.note(f"run directory: {directory.path}")
             log = EventLog(directory.path / EVENTS, self._observer.note)
             self._stack.enter_context(log)
             self._stack.enter_context(self._observer.also(log.write))

@@ -31,6 +31,7 @@ class LiveRun:
     run: str
     recipe: str = ""
     board: str = ""
+    execution: str | None = None
     number: int | None = None
     trials: int | None = None
     variant: str = ""
@@ -59,7 +60,7 @@ def after(live: LiveRun, event: AnyEvent) -> LiveRun:
     new: dict[str, Any] = {}
     match event:
         case Contact():  # another controller or board: earlier facts are no longer valid
-            return LiveRun(live.run, event.recipe, event.board)
+            return LiveRun(live.run, event.recipe, event.board, event.execution)
         case Evaluation():
             new = {"recipe": event.recipe, "total": event.planned, "done": event.done}
         case Fetch() | Deploy():

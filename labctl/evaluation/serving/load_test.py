@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import importlib.metadata
 import platform
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -15,6 +14,7 @@ from typing import TypeVar
 from pydantic import JsonValue
 
 from labctl.config.lab import LabFile
+from labctl.distribution import labctl_version
 from labctl.errors import HostError, InfraError, OutputNotUnderstood
 from labctl.evaluation.endpoints.base import (
     EndpointClient,
@@ -252,7 +252,7 @@ class LoadTest:
             limits=recipe.limits.record,
             seed=recipe.seed,
             request_timeout_s=recipe.timeout,
-            labctl_version=importlib.metadata.version("labctl"),
+            labctl_version=labctl_version(),
             lab_revision=lab_revision(self._lab.root),
             host=platform.node(),
             job=self._job,
