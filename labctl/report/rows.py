@@ -4,6 +4,7 @@ import csv
 import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -58,13 +59,12 @@ def rows_parquet(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, type])
 def parquet_library() -> ModuleType:
     """Return pyarrow. Raises ConfigError if it is not installed."""
     try:
-        import pyarrow
+        return import_module("pyarrow")
     except ImportError as error:
         raise ConfigError(
             "pyarrow is not installed, which Parquet needs",
             hint=f"{install_extra('parquet')}; or use --format jsonl",
         ) from error
-    return pyarrow
 
 
 def arrow_kinds(pyarrow: ModuleType) -> dict[type, Any]:

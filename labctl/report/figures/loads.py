@@ -21,6 +21,8 @@ _MOST_STEPS = 200
 _MOST_BEYOND = 2
 #: Number of intervals of the whole test's time.
 _BINS = 100
+#: Number of intervals that the name of a load covers.
+_NAME_BINS = 9
 #: Pixels for labels of the vertical axes, and for everything beside the plots.
 _LABELS, _OUTSIDE = 46, 76
 
@@ -341,17 +343,17 @@ def _over_time(results: LoadTestResults, words: Language) -> Figure | Missing:
         return Missing(name, title, words("no measured request ended"))
     first = stages[0].stage.began
     ends: list[_End] = []
-    rows: list[Row] = []
+    begins: list[tuple[float, str]] = []
     for one in stages:
         offset = (one.stage.began - first).total_seconds()
         start = offset + min(map(start_ns, one.requests)) / 1e9
-        rows.append({"kind": "load", "at": max(0.0, start), "text": load_name(one.stage)})
+        begins.append((max(0.0, start), load_name(one.stage)))
         for row in one.requests:
             late = lateness_ns(row)
             late_ms = None if late is None else late / 1e6
             ends.append(_End(offset + row.done_ns / 1e9, row.failure is not None, late_ms))
     width = max(one.at for one in ends) / _BINS or 1.0
-    rows += _bins(ends, width)
+    rows = [*_named(begins, _NAME_BINS * width), *_bins(ends, width)]
     has_lateness = any(one.late_ms is not None for one in ends)
     failed = sum(one.failed for one in ends)
     return Figure(
@@ -372,6 +374,15 @@ def _over_time(results: LoadTestResults, words: Language) -> Figure | Missing:
         spec=_time_spec(width * _BINS, words, has_lateness=has_lateness),
         rows=rows,
     )
+
+
+def _named(begins: Sequence[tuple[float, str]], room: float) -> Iterator[Row]:
+    """Yield the beginning of each load; its name needs ``room`` s to the last."""
+    last = -room
+    for at, name in begins:
+        is_apart = at - last >= room
+        last = at if is_apart else last
+        yield {"kind": "load", "at": float(f"{at:.6g}"), "text": name if is_apart else ""}
 
 
 def _bins(ends: Sequence[_End], width: float) -> Iterator[Row]:
@@ -429,13 +440,18 @@ def _time_spec(end: float, words: Language, *, has_lateness: bool) -> Spec:
     begins: Spec = {
         "transform": [only("load")],
         "mark": {"type": "rule", "style": "reference"},
-        "encoding": {"x": x, "tooltip": [{"field": "text", "title": words("named load")}]},
+        "encoding": {"x": x},
+    }
+    names: Spec = {
+        "transform": [only("load")],
+        "mark": {"type": "text", "style": "quiet-label", "align": "left", "dx": 3},
+        "encoding": {"x": x, "y": {"value": -6}, "text": {"field": "text", "type": "nominal"}},
     }
     parts: list[Spec] = [
         {
-            "title": _above(words("requests that ended")),
+            "title": {**_above(words("requests that ended")), "offset": 16},
             "height": 130,
-            "layer": [begins, bars("answered", "line-0"), bars("failed", "alarm")],
+            "layer": [begins, bars("answered", "line-0"), bars("failed", "alarm"), names],
         }
     ]
     if has_lateness:

@@ -2,7 +2,7 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from labctl.report.page.language import Language
 from labctl.report.page.load_answers import load_answers
 from labctl.report.page.sections import end_remarks, files_table
 from labctl.report.serving import headline
+from labctl.report.table import Table
 from labctl.runs.record.directory import RunDirectory
 
 
@@ -42,6 +43,7 @@ def load_test_report(one: MeasuredLoadTest, words: Language) -> Report:
     """Return the report on a load test."""
     record = one.results.record
     figures, missing = load_figures(one.results, words)
+    loads, *details = load_tables(one.results, words)
     report = Report(
         title=words("{recipe}: load test", recipe=record.recipe),
         about={
@@ -52,10 +54,10 @@ def load_test_report(one: MeasuredLoadTest, words: Language) -> Report:
         },
         marks=list(_marks(one, words)),
         answers=list(load_answers(one.results, words)),
-        tables=load_tables(one.results, words),
+        tables=[loads],
         figures=figures,
         missing=missing,
-        runs=[_section(one, words)],
+        runs=[_section(one, details, words)],
         damaged=(),
         method=_method(words),
     )
@@ -94,13 +96,13 @@ def _marks(one: MeasuredLoadTest, words: Language) -> Iterator[str]:
         yield words("Gate MISSED: ") + words.clauses(texts)
 
 
-def _section(one: MeasuredLoadTest, words: Language) -> RunSection:
+def _section(one: MeasuredLoadTest, details: Sequence[Table], words: Language) -> RunSection:
     record = one.results.record
     return RunSection(
         id=record.id,
         heading=words("Run {id}", id=record.id),
         remarks=list(_remarks(one, words)),
-        tables=(),
+        tables=details,
         facts=list(load_test_facts(record)),
         commands=[
             shlex.join(("labctl", "run", "recipe.yaml")),
