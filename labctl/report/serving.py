@@ -169,15 +169,35 @@ def load_test_json(results: LoadTestResults, gates: Sequence[GateRecord]) -> str
 
 
 def load_test_text(
-    form: str, results: LoadTestResults, gates: Sequence[GateRecord], end: RunEnd | None
+    form: str,
+    results: LoadTestResults,
+    gates: Sequence[GateRecord],
+    end: RunEnd | None,
+    *,
+    strict: bool = False,
 ) -> str:
-    """Return the results as ``csv``, ``json`` or ``table``."""
+    """Return the results as ``csv``, ``json``, ``table`` or in a format of CI servers.
+
+    ``strict``: see :func:`labctl.report.ci.load_cases.load_test_suite`.
+    """
     if form == "csv":
         return rows_csv(load_rows(results), LOAD_COLUMNS)
     if form == "json":
         return load_test_json(results, gates)
-    console = Console(file=io.StringIO(), width=200, color_system=None, emoji=False)
+    if form == "table":
+        return _table_text(results, gates, end)
+    from labctl.report.ci.load_cases import load_test_suite
+    from labctl.report.ci.texts import ci_text
+
+    def result(own: str) -> str:
+        text = _table_text(results, gates, end)
+        return f"```\n{text}```\n" if own == "md" else text
+
+    return ci_text(form, load_test_suite(results, gates, end, strict=strict), result)
+
+
+def _table_text(results: LoadTestResults, gates: Sequence[GateRecord], end: RunEnd | None) -> str:
+    file = io.StringIO()
+    console = Console(file=file, width=200, color_system=None, emoji=False)
     print_load_test(console, results, gates, end, wide=True)
-    file = console.file
-    assert isinstance(file, io.StringIO)
     return file.getvalue()

@@ -314,7 +314,9 @@ def _judged(
             spoilt.append("the load was cut off")
         if unknown:
             spoilt.append(f"{counted(unknown, 'answer')} without it")
-    shown = "no result" if value is None else f"{value:.4g}"
+    shown = "no result"
+    if value is not None:
+        shown = f"{value:.4g}" if value < 9999.5 else f"{value:.0f}"
     return GateRecord(
         variant=name,
         metric=gate.metric,
