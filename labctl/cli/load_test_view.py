@@ -2,19 +2,16 @@
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from labctl.cli.output import CI_FORMATS, TABLES, lead_nowhere, note, output_console, write_result
-from labctl.cli.progress import ProgressView, Step
 from labctl.runs.record.directory import RunDirectory
 from labctl.units import duration
 
 if TYPE_CHECKING:
-    from labctl.evaluation.serving.load_test import LoadProgress
     from labctl.evaluation.serving.recipe import LoadTestRecipe
     from labctl.evaluation.serving.run import LoadTestOutcome
 
@@ -26,27 +23,6 @@ def check_load_test_format(result_format: str) -> None:
             "a load test is printed as a table, as csv, as json or for CI servers; `labctl report`"
             " writes .html, .md, .pdf, .svg or .png"
         )
-
-
-def shown_load(view: ProgressView) -> "Callable[[LoadProgress], None]":
-    """Return a function that shows the progress of each load."""
-    steps: dict[str, Step] = {}
-
-    def show(progress: "LoadProgress") -> None:
-        if progress.stage not in steps:
-            for step in steps.values():
-                step.abandon()
-            steps.clear()
-            steps[progress.stage] = view.open(progress.stage)
-        step = steps[progress.stage]
-        if progress.requests is not None:
-            remark = "warming up" if progress.is_warming_up else ""
-            step.update(progress.ended, progress.requests, remark, unit="requests")
-        elif progress.duration_s is not None:
-            left = max(0.0, progress.duration_s - progress.elapsed_s)
-            step.clock(progress.elapsed_s, left, f"{progress.ended} answers")
-
-    return show
 
 
 def show_load_plan(recipe: "LoadTestRecipe", *, as_json: bool) -> None:
