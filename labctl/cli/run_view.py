@@ -20,7 +20,7 @@ from labctl.records.events import (
     Progress,
     Trial,
 )
-from labctl.units import digits, duration
+from labctl.units import counted, digits, duration
 
 
 class RunView:
@@ -176,8 +176,8 @@ class RunView:
         elif event.duration_s is not None:
             elapsed = event.elapsed_s + _age_s(event)
             left = max(0.0, event.duration_s - elapsed)
-            step.clock(elapsed, left, f"{event.done} answers")
-        self.now = f"{event.load}: {event.done} answers"
+            step.clock(elapsed, left, counted(event.done, "answer"))
+        self.now = f"{event.load}: {counted(event.done, 'answer')}"
 
     def _end(self, event: Trial) -> None:
         """Print one result line; for trials that are not run, one line for each variant."""

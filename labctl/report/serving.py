@@ -11,7 +11,6 @@ from labctl.errors import printable_line
 from labctl.evaluation.serving.figures import OF_A_LOAD
 from labctl.evaluation.serving.results import (
     LoadTestResults,
-    knee_sentence,
     notes,
 )
 from labctl.records.board import Execution
@@ -20,6 +19,7 @@ from labctl.records.serving import LatencyLimits
 from labctl.report.details import plain, print_lines, print_table
 from labctl.report.load_tables import load_tables
 from labctl.report.page.language import Language
+from labctl.report.page.load_answers import load_answers
 from labctl.report.rows import rows_csv
 from labctl.report.table import plain_cells
 from labctl.units import duration
@@ -80,8 +80,8 @@ def print_load_test(
         if wide or not table.roomy:
             print_table(console, *plain_cells(table, brief=not wide), shorten=False)
             console.print(end="\n" if wide and not table.roomy else "")
-    if results.knee is not None:
-        print_lines(console, [f"[bold]knee: {knee_sentence(results.knee)}[/]"])
+    answers = load_answers(results, Language("en"))
+    print_lines(console, [f"[bold]{plain(answer)}[/]" for answer in answers])
     for gate in gates:
         word, style = ("kept", "green") if gate.passed else ("MISSED", "bold red")
         text = f"{gate.variant} {gate.metric} {gate.limit}: {gate.detail}"

@@ -126,16 +126,6 @@ def _result(
     )
 
 
-def knee_sentence(found: Knee) -> str:
-    """Return the knee in words."""
-    if found.rate is None:
-        return f"the server followed no rate: the lowest offered was {found.beyond:.4g} requests/s"
-    kept = f"follows {found.rate:.4g} requests/s"
-    if found.beyond is None:
-        return f"{kept}, the highest rate tried: it is not saturated"
-    return f"{kept}, and {found.beyond:.4g} no more"
-
-
 def notes(results: LoadTestResults) -> Iterator[str]:
     """Yield notes for readers of the figures, one line each."""
     for one in results.stages:

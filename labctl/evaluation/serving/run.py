@@ -98,9 +98,7 @@ def run_load_test(
         results = results_of(directory)
         gates = judge(results) if state == "finished" else ()
         why = None if error is None else Failure.of(error)
-        directory.finish(
-            RunEnd(state=state, failure=why, gates=gates, finished=datetime.now(UTC))
-        )
+        directory.finish(RunEnd(state=state, failure=why, gates=gates, finished=datetime.now(UTC)))
         outcome = LoadTestOutcome(directory, results, state, gates, error)
         session.finished(outcome.exit_status, state, why)
     note_in_index(directory, observer.note)
