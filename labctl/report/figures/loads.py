@@ -271,11 +271,7 @@ def _distribution(
 ) -> Figure | Missing:
     """Draw the share of the answers of each load that took at most a time."""
     name, title = f"{times.key}-distribution", words("Distribution of {figure}", figure=times.title)
-    samples: dict[str, list[float]] = {}
-    for one in results.stages:
-        known = (times.of(row) for row in one.requests if row.failure is None)
-        if values := sorted(value for value in known if value is not None and value > 0):
-            samples[load_name(one.stage)] = values
+    samples = _samples(results, times)
     if not samples:
         return Missing(name, title, words("it is unknown for every answer"))
     shown = dict(thinned(list(samples.items()), MOST_SERIES))
@@ -299,16 +295,7 @@ def _distribution(
     elif limit:
         caption += words(" Red: the limit, {time}.", time=duration(limit))
         rows.append({"kind": "limit", "time": scale.of_ns(limit)})
-        line = {"mark": spec.pop("mark"), "encoding": spec.pop("encoding")}
-        at = {**line["encoding"]["x"], "field": "time"}
-        spec["layer"] = [
-            {
-                "transform": [only("limit")],
-                "mark": {"type": "rule", "style": "alarm", "strokeWidth": 1.5},
-                "encoding": {"x": at},
-            },
-            {"transform": [{"filter": {"field": "share", "valid": True}}], **line},
-        ]
+        spec = _with_limit(spec)
     if len(shown) < len(samples):
         caption += words(" Shown: {shown} of {count} loads.", shown=len(shown), count=len(samples))
     counts = [
@@ -324,6 +311,28 @@ def _distribution(
         spec=spec,
         rows=rows,
     )
+
+
+def _samples(results: LoadTestResults, times: LimitedTime) -> dict[str, list[float]]:
+    """Return the sorted times of the answers of each load, in ns."""
+    samples: dict[str, list[float]] = {}
+    for one in results.stages:
+        known = (times.of(row) for row in one.requests if row.failure is None)
+        if values := [value for value in known if value is not None and value > 0]:
+            samples.setdefault(load_name(one.stage), []).extend(values)
+    return {load: sorted(values) for load, values in samples.items()}
+
+
+def _with_limit(spec: Spec) -> Spec:
+    """Return a chart of distributions with the line of its limit."""
+    line = {name: spec[name] for name in ("mark", "encoding")}
+    limit: Spec = {
+        "transform": [only("limit")],
+        "mark": {"type": "rule", "style": "alarm", "strokeWidth": 1.5},
+        "encoding": {"x": {**line["encoding"]["x"], "field": "time"}},
+    }
+    lines = {"transform": [{"filter": {"field": "share", "valid": True}}], **line}
+    return {"height": spec["height"], "layer": [limit, lines]}
 
 
 @dataclass(frozen=True)
