@@ -25,7 +25,7 @@ from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.run_executor import RunExecutor, RunLedger
 from labctl.farm.worker import Worker
 from labctl.retry import wait_until
-from labctl.state import leases, sql
+from labctl.state import lease, sql
 from labctl.state.groups import NewGroup
 from labctl.state.health import Health, Healths
 from labctl.state.job import NewJob
@@ -213,7 +213,7 @@ def test_a_worker_whose_host_slept_does_not_take_its_own_jobs_for_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     go_on, hours, executor = threading.Event(), itertools.count(1), Recorded()
-    plain, began = executor.run, leases.steady_seconds()
+    plain, began = executor.run, lease.steady_seconds()
 
     def run(job: FarmJob, board: str) -> JobResult:
         result = plain(job, board)

@@ -17,7 +17,9 @@ from labctl.errors import BoardBusy, ConfigError, HostError, LeaseLost
 from labctl.records.board import BoardFacts, Execution
 from labctl.runs.board.own_tokens import is_own_token
 from labctl.state.events import this_user
-from labctl.state.leases import BoardLeases, StateLease, Wish, steady_seconds
+from labctl.state.lease import StateLease, steady_seconds
+from labctl.state.lease_wish import Wish
+from labctl.state.leases import BoardLeases
 from labctl.state.reservations import Reservation, other_keeps
 from labctl.state.state import LabState, lab_state
 from labctl.state.uses import UseKind
@@ -165,8 +167,7 @@ class LabLease:
     def now(self) -> StateLease:
         """The lease as it is now. Raises LeaseLost."""
         self.check()
-        assert self._lease is not None
-        return self._lease
+        return self.held
 
     def refuse_if_taken(self) -> None:
         """Raise the error of :meth:`take`, as far as known without contact to the board."""
