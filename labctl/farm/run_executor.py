@@ -140,7 +140,6 @@ class RunExecutor:
         self, job: FarmJob, board: Board, noted: str | None, watcher: "_Watcher"
     ) -> Outcome | JobResult:
         observer = Observer(watcher)
-        queued = job.id if job.submitter else None
         if job.untrusted:
             return self._untrusted(job, board, noted, observer)
         if noted is not None and self._directory(noted).is_held():
@@ -159,9 +158,7 @@ class RunExecutor:
                     self._lab,
                     compare=self._compare,
                     build=self._build,
-                    holder=job.submitter,
-                    job=queued,
-                    attempt=job.attempt,
+                    use=_use_of(job),
                 )
                 return resume(again, partial(self._connect, board), observer)
             except ConfigError as error:
@@ -185,9 +182,7 @@ class RunExecutor:
         from labctl.farm import served_job
 
         observer = Observer(watcher)
-        use = BoardUse(job.name, holder=job.submitter, attempt=job.attempt)
-        if job.submitter is not None:
-            use = replace(use, job=job.id)
+        use = _use_of(job)
         if before is not None:
             if (ended := served_job.finished(before)) is not None:
                 return ended
@@ -218,7 +213,7 @@ class RunExecutor:
 
         ended = None if noted is None else _finished(self._directory(noted))
         if ended is not None:  # its files may be gone
-            use = inspection_of(job.id if job.submitter else None, job.attempt)
+            use = inspection_of(_use_of(job))
             look_if_due(self._lab, board, self._connect, observer, use)
             return ended
         request = self._request(job, board)
@@ -244,9 +239,7 @@ class RunExecutor:
             compare=self._compare,
             build=None if job.untrusted else self._build,
             untrusted=job.untrusted,
-            holder=job.submitter,
-            job=job.id if job.submitter else None,
-            attempt=job.attempt,
+            use=_use_of(job),
             night=content.night,
         )
 
@@ -301,6 +294,12 @@ class _Watcher:
         if not self._is_stopping and self._executor._is_to_stop(self._job):
             self._is_stopping = True
             raise KeyboardInterrupt
+
+
+def _use_of(job: FarmJob) -> BoardUse:
+    """Return the use of a board by a job; one without a submitter is in no lab's table."""
+    queued = job.id if job.submitter else None
+    return BoardUse(job.name, holder=job.submitter, job=queued, attempt=job.attempt)
 
 
 def _finished(directory: RunDirectory) -> Outcome | None:

@@ -33,7 +33,7 @@ _RENEWALS = 3
 class BoardUse:
     """Reason for which a board is taken; others see it."""
 
-    purpose: str
+    purpose: str = ""
     #: Maximum time (s) of the use: a board kept for somebody else within this time is not taken.
     max_seconds: float = 0.0
     #: ``USER@HOST`` for whom the board is taken; None: the user of this process.
@@ -46,6 +46,8 @@ class BoardUse:
     run: str | None = None
 
 
+#: The use of a board by a run outside jobs, for the user of this process.
+RUN = BoardUse()
 #: The use of a board by a server outside jobs and runs.
 SERVE = BoardUse("serve", kind="serve")
 
