@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from labctl.build.plan import BuildRequest
 from labctl.config.lab import Board, LabFile
@@ -19,6 +18,7 @@ from labctl.config.recipe import Recipe
 from labctl.database.base import patience
 from labctl.errors import Blame, BoardBusy, ConfigError, ExitStatus, LabctlError
 from labctl.farm.job import FarmJob, JobResult
+from labctl.farm.queue_ledger import QueueLedger
 from labctl.farm.run_content import RunContent
 from labctl.records.events import AnyEvent, Contact, Evaluation, Trial
 from labctl.results.gates import CompareGates, leave_open
@@ -44,22 +44,6 @@ _READY_SECONDS = 30.0
 _LOOK_SECONDS = 1.0
 
 
-class RunLedger(Protocol):
-    """Record of the run of each job; it outlives the process."""
-
-    def content(self, job: FarmJob) -> RunContent:
-        """Return the content of a job. Raises ConfigError."""
-
-    def run_of(self, job: FarmJob) -> str | None:
-        """Return the last recorded run of a job."""
-
-    def note_run(self, job: FarmJob, board: str, run: str) -> None:
-        """Record the run of a job, before its first trial begins.
-
-        Raises LeaseLost if somebody else now has the job.
-        """
-
-
 class RunExecutor:
     """Runs recipes on the boards of a lab; ``readying`` jobs at once get their boards ready.
 
@@ -70,7 +54,7 @@ class RunExecutor:
     def __init__(
         self,
         lab: LabFile,
-        ledger: RunLedger,
+        ledger: QueueLedger,
         connect: Connect,
         *,
         compare: CompareGates = leave_open,
