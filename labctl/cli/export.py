@@ -80,12 +80,7 @@ def export(
     if any(run.is_evaluation for run in named):
         _export_evaluation(named, form, output)
         return
-    if form == _LM_EVAL:
-        raise click.UsageError("lm-eval is the format of evaluations: name one (`labctl runs`)")
-    form = form or _form_of(output)
-    if output is not None and output.is_dir():
-        raise click.UsageError(f"{output} is a folder; name a file")
-    _refuse_terminal(form, output)
+    form = _form_of_trials(form, output)
     runs = runs_folder(invocation, names[0] if names else "latest")
     ids = tuple(dict.fromkeys(one.path.resolve().name for one in named))
     repository = RunRepository(runs, note)
@@ -176,6 +171,17 @@ def _refuse_terminal(form: str, output: Path | None) -> None:
     """Raise a usage error for Parquet on a terminal."""
     if form == "parquet" and output is None and sys.stdout.isatty():
         raise click.UsageError("Parquet is not text; name a file: -o rows.parquet")
+
+
+def _form_of_trials(form: str | None, output: Path | None) -> str:
+    """Return the format asked for, or that of a file's name. Raises UsageError."""
+    if form == _LM_EVAL:
+        raise click.UsageError("lm-eval is the format of evaluations: name one (`labctl runs`)")
+    form = form or _form_of(output)
+    if output is not None and output.is_dir():
+        raise click.UsageError(f"{output} is a folder; name a file")
+    _refuse_terminal(form, output)
+    return form
 
 
 def _form_of(output: Path | None) -> str:

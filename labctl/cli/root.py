@@ -150,8 +150,8 @@ class LazyGroup(click.Group):
         """Import and return one command."""
         if cmd_name not in self.lazy:
             return super().get_command(ctx, cmd_name)
-        module, attribute, _ = self.lazy[cmd_name]
-        command: click.Command = getattr(importlib.import_module(module), attribute)
+        module, function = self.lazy[cmd_name].module_and_function(cmd_name)
+        command: click.Command = getattr(importlib.import_module(module), function)
         _let_verbosity_follow(command)
         return command
 
@@ -167,7 +167,7 @@ class LazyGroup(click.Group):
         """Write the list of commands, without importing them."""
         for title, commands in self.groups.items():
             with formatter.section(title):
-                formatter.write_dl([(name, text) for name, (_, _, text) in commands.items()])
+                formatter.write_dl([(name, one.text) for name, one in commands.items()])
 
     @property
     def groups(self) -> Mapping[str, Mapping[str, Command]]:

@@ -65,7 +65,7 @@ def run_served(
         return submit(lab, recipe, pool, turns.priority)
 
     def run_on(board: Board, job: Job | None, _aside: object) -> int:
-        use = SERVE if job is None else BoardUse("", job=job.id, attempt=job.attempts)
+        use = SERVE if job is None else BoardUse(job=job.id, attempt=job.attempts)
         return _run(recipe.on_board(board.name), lab, use, result_format, output)
 
     from labctl.cli.run_in_turn import run_in_turn

@@ -73,7 +73,7 @@ class EventLog:
             if self._size:
                 self._file.seek(-1, os.SEEK_END)
                 if self._file.read(1) != b"\n":  # torn by a power cut or a full disk
-                    self._append(b"\n")
+                    self._append(self._file, b"\n")
         except OSError as error:
             self._give_up(error)
         return self
@@ -95,7 +95,7 @@ class EventLog:
             if self._file is None or not self._is_due(event, len(line)):
                 return
             try:
-                self._append(line)
+                self._append(self._file, line)
             except OSError as error:
                 failed = error
         if failed is not None:
@@ -122,11 +122,10 @@ class EventLog:
         self._room -= length
         return True
 
-    def _append(self, line: bytes) -> None:
-        assert self._file is not None
-        if self._file.write(line) != len(line):  # the disk is full; the next write raises an error
+    def _append(self, file: BinaryIO, line: bytes) -> None:
+        if file.write(line) != len(line):  # the disk is full; the next write raises an error
             with suppress(OSError):
-                os.ftruncate(self._file.fileno(), self._size)
+                os.ftruncate(file.fileno(), self._size)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._size += len(line)
 
