@@ -1,10 +1,11 @@
 # make demo    set up everything and run the main job on a virtual board
 # make test    set up everything and pass the tests
+# make wheel   the package, in dist/
 # make soak    the long counts
 # make bench   the measurements that the documents quote
 # make soak-servers  loads and evaluations of real model servers, and their table in docs/
 
-.PHONY: setup setup-tests demo check test soak soak-servers bench clean
+.PHONY: setup setup-tests demo check test soak soak-servers bench wheel clean
 PYTEST = .venv/bin/python -m pytest
 # Two more than there are processors, for tests wait a lot; at most 4.
 WORKERS = $$(n=$$(($$(nproc) + 2)); echo $$((n < 4 ? n : 4)))
@@ -35,6 +36,9 @@ soak-servers: setup-tests
 
 bench: setup-tests
 	LABCTL_TEST_FRESH=1 $(PYTEST) -m bench -s --timeout 7200
+
+wheel: setup
+	.venv/bin/python -m pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w dist .
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .labctl

@@ -18,7 +18,7 @@ from labctl.errors import BoardBusy, BoardOutOfService, ConfigError
 from labctl.state.damaged import damaged_rows, remove_damaged
 from labctl.state.health import Health
 from labctl.state.job import NewJob
-from labctl.state.leases import Wish
+from labctl.state.lease_wish import Wish
 from labctl.state.state import LabState, lab_state
 from labctl.state.tables import COLUMNS
 
