@@ -44,5 +44,5 @@ def test_a_report_of_a_hundred_runs_is_written_at_once(tmp_path: Path) -> None:
     print(
         f"the whole report: {took:.2f} s ({cpu:.2f} s of CPU), {page.stat().st_size / 1e6:.2f} MB"
     )
-    assert cpu < 3
+    assert cpu < 6
     assert page.stat().st_size < 15e6

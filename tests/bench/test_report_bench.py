@@ -1,4 +1,7 @@
-"""CPU time and size of the report of many runs: 6 trials of 128 tokens each."""
+"""CPU time and size of the report of many runs: 6 trials of 128 tokens each.
+
+Drawing is left out, for a process draws a picture once; test_figures_bench.py has the whole.
+"""
 
 import time
 from pathlib import Path
@@ -14,7 +17,7 @@ from labctl.report.page.language import Language
 pytestmark = pytest.mark.bench
 
 RUNS = 100
-ROUNDS = 3
+ROUNDS = 5
 
 
 def test_the_report_of_many_runs_is_written_soon_and_is_small(tmp_path: Path) -> None:

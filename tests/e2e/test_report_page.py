@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -287,8 +288,12 @@ def test_the_data_of_a_figure_is_saved_as_csv(browser: Browser, pages: Path) -> 
 
 def test_a_printed_page_is_light_and_whole(browser: Browser, pages: Path) -> None:
     browser.show(pages / "one.html", dark=True)
-    assert browser.pdf().startswith(PDF)
+    printed = browser.pdf()
+    assert printed.startswith(PDF)
+    assert len(re.findall(rb"/Type /Page\b", printed)) <= 9
     browser.send("Emulation.setEmulatedMedia", media="print")
+    button = "getComputedStyle(document.querySelector('thead button')).display"
+    assert browser.evaluate(button) == "contents", "else headings are on the first page alone"
     paper = browser.evaluate("getComputedStyle(document.body).backgroundColor")
     assert paper == "rgb(255, 255, 255)"
     browser.evaluate("dispatchEvent(new Event('beforeprint'))")

@@ -19,7 +19,7 @@ from labctl.compare.comparison import Verdict
 from labctl.compare.sides import run_sides
 from labctl.compare.verdicts import compare
 from labctl.config.recipe import Recipe
-from labctl.errors import ConfigError
+from labctl.errors import ConfigError, printable
 from labctl.records.board import Execution
 from labctl.records.run import Annotations, Origin
 from labctl.records.trial import Check, Failure, TrialBound, TrialState
@@ -391,6 +391,20 @@ def test_the_policy_names_all_that_may_run_and_no_more(tmp_path: Path) -> None:
     outside = re.sub(r"<script.*?</script>", "", page, flags=re.S)
     assert not re.search(r"<[^>]+ (style|on\w+)=", outside)
     assert not re.search(r"https?:", re.sub(r"<style.*?</style>", "", outside, flags=re.S))
+
+
+def test_each_printed_page_names_its_run(tmp_path: Path) -> None:
+    def foot(page: str) -> str:
+        (told,) = re.findall(
+            r'@page\{@bottom-left\{content:"((?:\\[0-9a-f]+ )+)"\}\}</style>', page
+        )
+        return "".join(chr(int(code, 16)) for code in told.replace("\\", "").split())
+
+    made = measured()
+    assert foot(html(report_of(tmp_path, made), EN)) == made.run.id
+    other = stored(tmp_path, measured(run_id="20261121T223000Z-q2-012345"))
+    report = build_report([hostile_run(tmp_path / "hostile"), other], EN)
+    assert foot(html(report, EN)) == printable(report.title)
 
 
 def test_rows_by_columns_are_the_rows() -> None:
