@@ -1,7 +1,6 @@
 """The name under which pip installs labctl, its extras and its version."""
 
 from functools import cache
-from importlib import metadata
 
 #: The distribution; package and command are called ``labctl``, which is another program on PyPI.
 NAME = "labctl-boards"
@@ -10,7 +9,9 @@ NAME = "labctl-boards"
 @cache
 def labctl_version() -> str:
     """Return the version of labctl that is installed."""
-    return metadata.version(NAME)
+    from importlib.metadata import version  # slow to import, seldom needed
+
+    return version(NAME)
 
 
 def install_extra(extra: str) -> str:

@@ -27,7 +27,7 @@ from labctl.retry import retry_infra
 from labctl.state.health import BoardHealth
 from labctl.state.job import Job, worker_name
 from labctl.state.job_order import Suits, in_order
-from labctl.state.leases import steady_seconds
+from labctl.state.lease import steady_seconds
 from labctl.state.state import LabState
 from labctl.state.uses import QUEUED_KINDS, UseKind
 from labctl.state.waiting import Waiting

@@ -88,6 +88,12 @@ class IndexedRun:
         }
 
 
+def run_columns() -> dict[str, type]:
+    """Return name -> kind of all keys of :meth:`IndexedRun.document`."""
+    own = {name: kind for name, (kind, _) in columns(RunRow).items() if name not in _INNER}
+    return {**own, "ahead_of_clock": bool, "models": list, "tags": list}
+
+
 @dataclass(frozen=True)
 class IndexedTrial:
     """A trial, with its run."""

@@ -11,7 +11,7 @@ a run moved.
 
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -27,7 +27,7 @@ from labctl.records.run import PlanRecord, RunRecord
 from labctl.records.trial import TrialRecord
 from labctl.results.gates import CompareGates, leave_open
 from labctl.runs.board.deploy_preview import send_observed, take_and_send
-from labctl.runs.board.lab_lease import BoardUse
+from labctl.runs.board.lab_lease import RUN, BoardUse
 from labctl.runs.board.opening import ReadyBoard, WayToBoard
 from labctl.runs.board.session import BoardSession, differences, differences_in_kind
 from labctl.runs.context import RunContext, artifact_identities, program_sha256
@@ -131,11 +131,8 @@ class ResumeRequest:
     build: Callable[[BuildRequest], object] | None = None
     #: Judges the gates against other runs.
     compare: CompareGates = leave_open
-    #: ``USER@HOST`` and the attempt at a job for which the board is taken; None: the user of this
-    #: process.
-    holder: str | None = None
-    job: str | None = None
-    attempt: int | None = None
+    #: The user and the job for which the board is taken.
+    use: BoardUse = RUN
 
 
 def resume(
@@ -183,14 +180,12 @@ def resume_recorded(
         connect,
         observer,
         lab,
-        BoardUse(
-            f"run {run.recipe} (resumed)",
-            plan.max_seconds,
-            request.holder,
-            request.job,
-            request.attempt,
-            "resume",
-            run.id,
+        replace(
+            request.use,
+            purpose=f"run {run.recipe} (resumed)",
+            max_seconds=plan.max_seconds,
+            kind="resume",
+            run=run.id,
         ),
         ours=Journal(directory.path, run.id).lease,
         build=request.build,

@@ -13,7 +13,7 @@ from labctl.index.index import Index, IndexedRun
 from labctl.runs.record.directory import RunDirectory, is_run_id
 from labctl.runs.record.repository import RunRepository
 from labctl.state.health import BoardHealth
-from labctl.state.leases import StateLease
+from labctl.state.lease import StateLease
 from labctl.state.reservations import Reservation
 from labctl.state.state import LabState, lab_state
 from labctl.units import natural_order

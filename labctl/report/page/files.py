@@ -86,7 +86,7 @@ def _only(directories: Sequence[RunDirectory], kind: str) -> RunDirectory:
 
 def _pictures(report: Report, path: Path, name: str | None) -> list[Path]:
     if name is not None:
-        write_figure(_named(report, name), path)
+        write_figure(named_figure(report, name), path)
         return [path]
     made = {
         path.with_stem(f"{path.stem}-{re.sub(_NO_NAME, '_', one.name)}"): one
@@ -100,7 +100,8 @@ def _pictures(report: Report, path: Path, name: str | None) -> list[Path]:
     return list(made)
 
 
-def _named(report: Report, name: str) -> Figure:
+def named_figure(report: Report, name: str) -> Figure:
+    """Return a figure of a report. Raises ConfigError with the names that there are."""
     for figure in report.figures:
         if figure.name == name:
             return figure

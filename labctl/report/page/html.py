@@ -30,7 +30,8 @@ def html(report: Report, words: Language, *, inline: bool = False) -> str:
 
     ``inline``: only its content, for a page that has the style, the script and a ``#tip``.
     """
-    style, script = _asset("report.css") + PAGE_STYLE, _asset("report.js")
+    style = f"{_asset('report.css')}{PAGE_STYLE}{_foot(report)}"
+    script = _asset("report.js")
     return _template().render(
         _=words,
         inline=inline,
@@ -82,6 +83,13 @@ def _figure(one: Figure) -> dict[str, object]:
         "narrow": Markup(narrow),  # noqa: S704
         "columns": embedded(columns(one.rows)),
     }
+
+
+def _foot(report: Report) -> str:
+    """Return the style that names the run, or the report, at the foot of each printed page."""
+    text = report.runs[0].id if len(report.runs) == 1 else report.title
+    escaped = "".join(f"\\{ord(character):x} " for character in printable(text))
+    return f'@page{{@bottom-left{{content:"{escaped}"}}}}'
 
 
 def _policy(style: str, script: str) -> str:
