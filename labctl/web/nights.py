@@ -52,10 +52,10 @@ class NightView:
         return verdict_parts(self.result) if self.result else []
 
     @property
-    def executions(self) -> list[str]:
-        """The executions of its findings."""
-        found = self.result.findings if self.result else ()
-        return sorted({one.execution for one in found if one.execution})
+    def execution(self) -> str | None:
+        """The execution of all its findings; None if they differ."""
+        found = {one.execution for one in (self.result.findings if self.result else ())}
+        return found.pop() if len(found) == 1 else None
 
 
 @router.get("/nights")

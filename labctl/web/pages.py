@@ -15,7 +15,6 @@ from labctl.index.index import IndexedRun
 from labctl.web.dashboard import UserRoute, dashboard_of, page, still_reads, user_of
 from labctl.web.render import FILES, file_of
 from labctl.web.run_filter import filter_words, page_number, pages
-from labctl.web.run_pages import run_facts
 from labctl.web.watcher import EventStream
 
 router = APIRouter(include_in_schema=False, route_class=UserRoute)
@@ -111,26 +110,6 @@ def runs(request: Request) -> Response:
             "kind": KINDS,
         },
         token=TOKEN,
-    )
-
-
-@router.get("/runs/{name}")
-def run(request: Request, name: str) -> Response:
-    """Show one run."""
-    view = dashboard_of(request).view
-    found, directory = view.run(name)
-    if found is None and directory is None:
-        raise HTTPException(404)
-    live = next((one for one in view.live() if one.run == name), None)
-    return page(
-        request,
-        "run",
-        topics="runs",
-        name=name,
-        one=found,
-        live=live,
-        is_here=directory is not None,
-        facts=run_facts(found),
     )
 
 

@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from labctl.distribution import labctl_version
 from labctl.errors import printable
+from labctl.report.figures.theme import PAGE_STYLE
 from labctl.report.page.language import Code, Language
 from labctl.units import duration, size
 
@@ -22,7 +23,8 @@ FILES = {
     "dashboard.css": "text/css",
     "dashboard.js": "text/javascript",
     "icon.svg": "image/svg+xml",
-    "report.css": "text/css",  # the style of reports: both are one product
+    "report.css": "text/css",  # reports are shown in pages: both are one product
+    "report.js": "text/javascript",
 }
 _CODES: tuple[Code, ...] = ("en", "zh")
 _LANGUAGE = re.compile(r"\s*([a-zA-Z]{1,8})(?:-[a-zA-Z0-9-]{1,30})?\s*(?:;.*)?")
@@ -47,8 +49,9 @@ def language_of(asked: str | None, cookies: Mapping[str, str], headers: Mapping[
 @lru_cache
 def file_of(name: str) -> bytes:
     """Return a file for browsers; ``name`` is one of FILES."""
-    if name == "report.css":
-        return resources.files("labctl.report.page").joinpath(name).read_bytes()
+    if name.startswith("report."):
+        found = resources.files("labctl.report.page").joinpath(name).read_bytes()
+        return found + PAGE_STYLE.encode() if name == "report.css" else found
     return resources.files(PACKAGE).joinpath("static", name).read_bytes()
 
 

@@ -24,10 +24,10 @@ MOST_BODY_BYTES = 64 * 1024
 _MOST_DRAINED_BYTES = 4 << 20
 _METHODS = ("GET", "HEAD", "POST", "DELETE")
 _LONGEST_TARGET = 4096
-#: Only our own scripts and styles, nothing from other sites, and no frame of another site.
+#: Only our own scripts and styles, nothing from other sites, and no frames.
 PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
-    " frame-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 _HEADERS = {
     "content-security-policy": PAGE_POLICY,

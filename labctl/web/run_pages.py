@@ -1,4 +1,4 @@
-"""One run: its facts, its report in a separate frame, its growing log."""
+"""One run: its report, its facts, its growing log."""
 
 import asyncio
 import json
@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import HTMLResponse, Response
+from markupsafe import Markup
 
 from labctl.errors import LabctlError, printable_line
 from labctl.index.index import IndexedRun
@@ -25,34 +26,56 @@ from labctl.web.render import language_of
 from labctl.web.watcher import EventStream
 
 router = APIRouter(include_in_schema=False, route_class=UserRoute)
-#: The report runs its own script but cannot reach the dashboard: it has an opaque origin.
-REPORT_POLICY = "sandbox allow-scripts allow-downloads; frame-ancestors 'self'"
+#: A report as a file runs its own script but cannot reach the dashboard: it has an opaque origin.
+REPORT_POLICY = "sandbox allow-scripts allow-downloads; frame-ancestors 'none'"
 _MOST_LINES = 2000
 _LOOK_SECONDS = 0.5
 _KEPT_REPORTS = 8
 
 
+@router.get("/runs/{name}")
+async def run(request: Request, name: str) -> Response:
+    """Show one run with its report.
+
+    A page that has the report already names its stamp, and gets the rest.
+    """
+    view = dashboard_of(request).view
+    found, directory = await asyncio.to_thread(view.run, name)
+    if found is None and directory is None:
+        raise HTTPException(404)
+    stamp, text, problem = "", "", ""
+    if directory is not None:
+        stamp = await asyncio.to_thread(_stamp, request, directory)
+        if stamp != request.headers.get("labctl-known"):
+            try:
+                text = await _report(request, directory, stamp, inline=True)
+            except LabctlError as error:
+                problem = error.message
+    return page(
+        request,
+        "run",
+        topics="runs",
+        name=name,
+        one=found,
+        live=next((one for one in view.live() if one.run == name), None),
+        is_here=directory is not None,
+        facts=run_facts(found),
+        stamp=stamp,
+        report=Markup(text),  # noqa: S704 - made by the template of reports
+        problem_of_report=problem,
+    )
+
+
 @router.get("/runs/{name}/report")
 async def report(request: Request, name: str) -> Response:
-    """Return the report on a run, for a sandboxed frame."""
-    dashboard = dashboard_of(request)
+    """Return the report on a run as one file."""
     directory = await asyncio.to_thread(_directory, request, name)
-    language = language_of(request.query_params.get("lang"), request.cookies, request.headers)
-    async with dashboard.reports:
-        try:
-            text = await asyncio.to_thread(
-                _report, directory.path, stamp_of(directory.path) or "", language
-            )
-        except LabctlError as error:
-            return page(request, "no_report", problem=error.message, headers=_FRAMED)
-    headers = {"content-security-policy": REPORT_POLICY, "x-frame-options": "SAMEORIGIN"}
-    return HTMLResponse(text, headers=headers)
-
-
-_FRAMED = {
-    "content-security-policy": "default-src 'none'; style-src 'self'; frame-ancestors 'self'",
-    "x-frame-options": "SAMEORIGIN",
-}
+    stamp = await asyncio.to_thread(_stamp, request, directory)
+    try:
+        text = await _report(request, directory, stamp, inline=False)
+    except LabctlError as error:
+        return page(request, "error", status=404, title="No report", problem=error.message)
+    return HTMLResponse(text, headers={"content-security-policy": REPORT_POLICY})
 
 
 @router.get("/runs/{name}/log")
@@ -106,6 +129,7 @@ def run_facts(one: IndexedRun | None) -> list[tuple[str, str]]:
         "Note": run.note or "",
         "Size": size(run.size_bytes) if run.size_bytes is not None else "",
         "Imported from": run.imported_from or "",
+        "Night": run.night or "",
     }
     return [(name, text) for name, text in facts.items() if text]
 
@@ -117,15 +141,31 @@ def _directory(request: Request, name: str) -> RunDirectory:
     return directory
 
 
-@lru_cache(maxsize=_KEPT_REPORTS)
-def _report(path: Path, _stamp: str, code: Code) -> str:
+def _stamp(request: Request, directory: RunDirectory) -> str:
+    """Return a text that differs when the report does."""
+    return f"{stamp_of(directory.path)} {directory.is_held()} {_language(request)}"
+
+
+def _language(request: Request) -> Code:
+    return language_of(request.query_params.get("lang"), request.cookies, request.headers)
+
+
+async def _report(request: Request, directory: RunDirectory, stamp: str, *, inline: bool) -> str:
     """Return a report, cached until the run changes. Raises LabctlError."""
+    async with dashboard_of(request).reports:
+        return await asyncio.to_thread(
+            _made_report, directory.path, stamp, _language(request), inline=inline
+        )
+
+
+@lru_cache(maxsize=_KEPT_REPORTS)
+def _made_report(path: Path, _stamp: str, code: Code, *, inline: bool) -> str:
     from labctl.report.page.files import make_report
     from labctl.report.page.html import html
     from labctl.report.page.language import Language
 
     words = Language(code)
-    return html(make_report([RunDirectory(path)], words), words)
+    return html(make_report([RunDirectory(path)], words), words, inline=inline)
 
 
 def _lines(reader: EventReader) -> list[str]:

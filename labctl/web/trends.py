@@ -1,46 +1,68 @@
-"""Trends: figures of each variant from night to night, with the found changes."""
+"""Trends: figures of each variant from night to night, with the found changes, worst first."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from itertools import pairwise
 from pathlib import Path
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from labctl.compare.regressions import (
-    Change,
-    ChangeStatus,
-    Judged,
-    is_long_enough,
-    lab_changes,
-)
-from labctl.compare.series import Series
+from labctl.compare.regressions import Change, Judged, is_long_enough, lab_changes
+from labctl.compare.series import Night, Series
 from labctl.compare.words import percent
 from labctl.index.filters import Filter
 from labctl.index.index import Index
+from labctl.report.figures.marks import TimeScale
 from labctl.report.regressions import shown
 from labctl.stats.steps import FALSE_EACH_MORNING, FALSE_ONCE
+from labctl.units import natural_order
 from labctl.web.dashboard import UserRoute, dashboard_of, page
 
 router = APIRouter(include_in_schema=False, route_class=UserRoute)
 #: Up to this number of runs all series are read; with more runs the user chooses a recipe first.
 _MOST_RUNS = 2000
-_WIDTH, _HEIGHT, _EDGE = 640.0, 120.0, 10.0
+#: Up to this number of series each has a plot of the page's width; more are small, side by side.
+_MOST_LARGE = 3
+#: An axis covers at least this share of its values, so that noise of 1 % does not look large.
+_LEAST_RANGE = 0.1
+_MOST_DATES = 5
 _KEPT = 16
 
 
 @dataclass(frozen=True)
-class Point:
-    """A night on a plot, in units of its picture."""
+class Axis:
+    """A vertical axis from 0 % at its top to 100 %: round values in one unit."""
 
-    x: float
-    y: float
-    run: str
-    started: str
-    value: str
-    is_change: bool
+    unit: str
+    #: Values of the ticks with their texts, from the lowest.
+    ticks: tuple[tuple[float, str], ...]
+
+    @classmethod
+    def of(cls, series: Series) -> "Axis":
+        """Return the axis for the values of a series."""
+        low, high = min(series.values), max(series.values)
+        more = max(0.0, _LEAST_RANGE * (low + high) / 2 - (high - low)) / 2
+        if series.figure.more_is_faster:
+            scale, unit = 1.0, "tokens/s"
+        else:
+            times = TimeScale.of([high])
+            scale, unit = times.ns, times.unit
+        rough = (high - low + 2 * more) / scale / 3
+        power = 10.0 ** math.floor(math.log10(rough))
+        step = power * next(n for n in (1, 2, 5, 10) if n * power >= rough * 0.999)
+        first = math.floor((low - more) / scale / step)
+        last = max(first + 1, math.ceil((high + more) / scale / step))
+        places = max(0, -math.floor(math.log10(step) + 1e-9))
+        numbers = [number * step for number in range(first, last + 1)]
+        return cls(unit, tuple((number * scale, f"{number:.{places}f}") for number in numbers))
+
+    def place(self, value: float) -> float:
+        """Return the place of a value, in percent."""
+        bottom, top = self.ticks[0][0], self.ticks[-1][0]
+        return 100 * (top - value) / (top - bottom)
 
 
 @dataclass(frozen=True)
@@ -48,12 +70,26 @@ class Trend:
     """A series on a page."""
 
     judged: Judged
-    points: tuple[Point, ...]
 
     @property
     def series(self) -> Series:
         """The series itself."""
         return self.judged.series
+
+    @property
+    def nights(self) -> tuple[Night, ...]:
+        """Its nights, in the order of their sources."""
+        return self.series.nights
+
+    @property
+    def has_days(self) -> bool:
+        """True if days count as nights: runs that belong to no night of ``labctl nightly``."""
+        return any(len(one.name) == len("2026-11-22") for one in self.nights)
+
+    @property
+    def count(self) -> int:
+        """The number of different nights."""
+        return len({one.name for one in self.nights})
 
     @property
     def changes(self) -> tuple[Change, ...]:
@@ -72,26 +108,68 @@ class Trend:
         return is_long_enough(self.series)
 
     @property
-    def status(self) -> str:
-        """Its worst verdict: confirmed, suspected, or none."""
-        open_ones = [one for one in self.changes if one.slower and not one.repaired]
-        for status in (ChangeStatus.CONFIRMED, ChangeStatus.SUSPECTED):
-            if any(one.status is status for one in open_ones):
-                return status.value
-        return ""
-
-    @property
-    def path(self) -> str:
-        """The line of its plot, as SVG's path data."""
-        return " ".join(
-            f"{'L' if number else 'M'}{point.x:.1f} {point.y:.1f}"
-            for number, point in enumerate(self.points)
+    def worst(self) -> Change | None:
+        """Its worst regression that still exists."""
+        return min(
+            (one for one in self.changes if one.slower and not one.repaired and _open(one) < 2),
+            key=lambda one: (_open(one), -abs(math.log(one.step.ratio))),
+            default=None,
         )
 
     @property
-    def latest(self) -> str:
-        """The value of the last night."""
-        return shown(self.series.figure, self.series.nights[-1].value)
+    def order(self) -> tuple[int, float, str]:
+        """Its place on the page: confirmed regressions first, the largest of them first."""
+        size = abs(math.log(self.worst.step.ratio)) if self.worst else 0.0
+        return _open(self.worst), -size, natural_order(self.series.name)
+
+    @cached_property
+    def axis(self) -> Axis:
+        """The axis of its values."""
+        return Axis.of(self.series)
+
+    def x(self, number: int) -> float:
+        """Return the horizontal place of a night, in percent."""
+        return 100 * (number + 0.5) / len(self.nights)
+
+    @cached_property
+    def places(self) -> list[tuple[float, float]]:
+        """The places of its nights, in percent from the left and from the top."""
+        values = self.series.values
+        return [(self.x(n), self.axis.place(value)) for n, value in enumerate(values)]
+
+    @property
+    def levels(self) -> list[tuple[float, float, float]]:
+        """Its levels between steps: left and right end, and height, in percent."""
+        steps = [one.step for one in self.changes]
+        ends = [0.0, *(100 * one.index / len(self.nights) for one in steps), 100.0]
+        values = [one.before for one in steps[:1]] + [one.after for one in steps]
+        places = map(self.axis.place, values)
+        return [(left, right, y) for (left, right), y in zip(pairwise(ends), places, strict=False)]
+
+    @property
+    def dates(self) -> list[tuple[float, str]]:
+        """Places and dates of some nights, from the first to the last."""
+        last, most = len(self.nights) - 1, min(_MOST_DATES, len(self.nights))
+        numbers = sorted({round(n * last / max(1, most - 1)) for n in range(most)})
+        return [(self.x(n), self.nights[n].started[:10]) for n in numbers]
+
+    def text(self, value: float) -> str:
+        """Return a value with its unit."""
+        return shown(self.series.figure, value)
+
+    def label(self, common: Sequence[str]) -> str:
+        """Return its name without the parts that all series of the page have."""
+        return " ".join(one for one in _parts(self.series) if one not in common)
+
+
+def _open(change: Change | None) -> int:
+    order = ("confirmed", "suspected")
+    return order.index(change.status) if change and change.status in order else len(order)
+
+
+def _parts(series: Series) -> list[str]:
+    parts = (series.board, series.recipe, series.variant, series.figure.short, series.apart.strip())
+    return [part for part in parts if part]
 
 
 @router.get("/trends")
@@ -99,25 +177,33 @@ def trends(request: Request) -> Response:
     """Show the series of a recipe, or all series of a small lab."""
     view = dashboard_of(request).view
     recipes = view.repository.answer(Index.recipes) or []
-    recipe = request.query_params.get("recipe") or None
-    board = request.query_params.get("board") or None
+    recipe, board, variant = (
+        request.query_params.get(name) or None for name in ("recipe", "board", "variant")
+    )
     count = sum(number for _, _, number in recipes)
     found: tuple[Trend, ...] = ()
     if recipe or board or count <= _MOST_RUNS:
         newest = view.repository.answer(lambda index: index.runs(limit=1)) or []
         stamp = f"{count} {newest[0].run.id} {newest[0].run.stamp}" if newest else ""
         found = _trends(view.runs_folder, recipe, board, stamp)
+    variants = sorted({one.series.variant for one in found}, key=natural_order)
+    found = tuple(one for one in found if variant in (None, one.series.variant))
+    names = [_parts(one.series) for one in found]
+    common = [part for part in names[0] if all(part in one for one in names)] if names[1:] else []
     return page(
         request,
         "trends",
         topics="",
         trends=found,
-        recipes=sorted({name for name, _, _ in recipes}),
-        boards=sorted({name for _, name, _ in recipes if name}),
-        recipe=recipe,
-        board=board,
+        common=common,
+        is_large=len(found) <= _MOST_LARGE or variant is not None,
+        choices={
+            "recipe": sorted({name for name, _, _ in recipes}, key=natural_order),
+            "board": sorted({name for _, name, _ in recipes if name}, key=natural_order),
+            "variant": variants,
+        },
+        asked={"recipe": recipe, "board": board, "variant": variant},
         choose=not (recipe or board) and count > _MOST_RUNS,
-        size=(_WIDTH, _HEIGHT),
         false_once=percent(FALSE_ONCE),
         false_each_morning=percent(FALSE_EACH_MORNING),
     )
@@ -127,26 +213,4 @@ def trends(request: Request) -> Response:
 def _trends(runs: Path, recipe: str | None, board: str | None, _stamp: str) -> tuple[Trend, ...]:
     """Return series, open regressions first; cached until a newer run exists."""
     found, _ = lab_changes(runs, Filter(recipe=recipe, board=board, kind="timing"))
-    made = [Trend(one, _points(one.series, one.changes)) for one in found]
-    order = {"confirmed": 0, "suspected": 1, "": 2}
-    return tuple(sorted(made, key=lambda one: (order[one.status], one.series.name)))
-
-
-def _points(series: Series, changes: Sequence[Change]) -> tuple[Point, ...]:
-    values = [math.log(value) for value in series.values]
-    low, high = min(values), max(values)
-    # At least 10 %, so that noise of 1 % does not look large.
-    middle, half = (low + high) / 2, max((high - low) / 2, 0.05)
-    steps = {change.step.index for change in changes}
-    last = max(1, len(values) - 1)
-    return tuple(
-        Point(
-            x=_EDGE + number / last * (_WIDTH - 2 * _EDGE),
-            y=_HEIGHT / 2 - (value - middle) / half * (_HEIGHT / 2 - _EDGE),
-            run=night.run,
-            started=night.started[:16].replace("T", " "),
-            value=shown(series.figure, night.value),
-            is_change=number in steps,
-        )
-        for number, (value, night) in enumerate(zip(values, series.nights, strict=True))
-    )
+    return tuple(sorted(map(Trend, found), key=lambda one: one.order))

@@ -12,6 +12,7 @@ import uvicorn
 
 from labctl.config.lab import LabFile, find_lab
 from labctl.retry import wait_until
+from labctl.runs.record.repository import RunRepository
 from labctl.state.state import lab_state
 from labctl.transport.registry import TRANSPORTS
 from labctl.web import server
@@ -70,7 +71,8 @@ class Served:
 
 @contextmanager
 def served(lab: LabFile, limits: Limits | None = None) -> Iterator[Served]:
-    """Serve a lab's dashboard until the block ends."""
+    """Serve a lab's dashboard until the block ends; its index knows the runs that are there."""
+    RunRepository(lab.root / "runs").refresh()
     tokens = lab_state(lab).tokens
     made = {role: tokens.add(role, role, by="test") for role in ("look", "run", "admin")}  # type: ignore[arg-type]
     own, listening = server.listen(Listening(port=0))

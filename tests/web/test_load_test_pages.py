@@ -114,14 +114,20 @@ def test_the_dashboard_shows_a_load_test(
         chinese = client.get(f"/runs/{run}/report?lang=zh")
     assert {page.status_code for page in (*pages.values(), chinese)} == {200}
     assert run in pages["/runs"].text
-    page = pages[f"/runs/{run}/report"].text
-    assert "<b>busy" not in page + chinese.text
-    assert "\x1b" not in page + chinese.text
+    for page in (pages[f"/runs/{run}/report"].text, pages[f"/runs/{run}"].text):
+        says(page, name)
+    assert "\x1b" not in chinese.text
+    assert "<b>busy" not in chinese.text
+    assert "各级负载" in chinese.text
+
+
+def says(page: str, name: str) -> None:
+    assert "<b>busy" not in page
+    assert "\x1b" not in page
     shown = text_of(page)
     for sentence in KINDS[name][2:]:
         is_there = not sentence.startswith("-")
         assert (sentence.removeprefix("-") in shown) is is_there, sentence
-    assert "各级负载" in chinese.text
 
 
 def test_a_load_of_nothing_has_a_row_without_figures(runs: dict[str, Path]) -> None:

@@ -25,12 +25,16 @@ _NARROW = 358
 _UNIT = re.compile(r"(?<=[\d±]) (?=(?:\d|(?:ns|µs|ms|s|min|B|kB|MB|GB)\b|%))| (?=– )")
 
 
-def html(report: Report, words: Language) -> str:
-    """Return a report as a page."""
+def html(report: Report, words: Language, *, inline: bool = False) -> str:
+    """Return a report as a page.
+
+    ``inline``: only its content, for a page that has the style, the script and a ``#tip``.
+    """
     style = f"{_asset('report.css')}{PAGE_STYLE}{_foot(report)}"
     script = _asset("report.js")
     return _template().render(
         _=words,
+        inline=inline,
         language=words.code,
         version=labctl_version(),
         policy=_policy(style, script),

@@ -2,7 +2,7 @@
 (() => {
   const root = document.documentElement;
   const wantsDark = matchMedia("(prefers-color-scheme: dark)");
-  const words = JSON.parse(document.getElementById("words").textContent);
+  const words = JSON.parse(document.getElementById("words")?.textContent ?? "null");
   const theme = () => root.dataset.theme ?? (wantsDark.matches ? "dark" : "light");
 
   // --- tables: a click on a heading sorts up, then down, then as it was
@@ -25,8 +25,9 @@
     }
     body.append(...rows);
   }
-  for (const button of document.querySelectorAll("thead button"))
-    button.addEventListener("click", () => sort(button.closest("th")));
+  document.addEventListener("click", ({ target }) => {
+    if (target.closest("thead button")) sort(target.closest("th"));
+  });
 
   // --- on a phone: first what was measured, then of what
   const narrow = matchMedia("(max-width: 40rem)");
@@ -112,7 +113,9 @@
     plot.setAttribute("role", "group");
     plot.setAttribute("aria-label", plot.dataset.label);
   }
-  document.querySelectorAll(".plot").forEach(explain);
+  const explainAll = () => document.querySelectorAll(".plot:not([tabindex])").forEach(explain);
+  explainAll();
+  document.addEventListener("fresh", () => { arrange(); explainAll(); }); // the dashboard has replaced the report
 
   // --- what a figure shows, as files
   const formula = /^[=+\-@\t\r\n]/; // a spreadsheet would compute it
@@ -150,23 +153,23 @@
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);
   }
-  for (const button of document.querySelectorAll("[data-save]")) {
-    button.addEventListener("click", () => {
-      const element = button.closest("figure");
-      if (button.dataset.save === "csv") save("\ufeff" + csv(element), "text/csv", button.dataset.file);
-      else save(picture(element), "image/svg+xml", button.dataset.file);
-    });
-  }
+  document.addEventListener("click", ({ target }) => {
+    const button = target.closest("[data-save]"), element = target.closest("figure");
+    if (button?.dataset.save === "csv") save("\ufeff" + csv(element), "text/csv", button.dataset.file);
+    else if (button) save(picture(element), "image/svg+xml", button.dataset.file);
+  });
 
   // --- theme and print
-  const toggle = document.getElementById("theme");
-  const label = () => { toggle.textContent = words[theme() === "dark" ? "light" : "dark"]; };
-  toggle.addEventListener("click", () => {
-    root.dataset.theme = theme() === "dark" ? "light" : "dark";
+  if (words) { // else the dashboard does it
+    const toggle = document.getElementById("theme");
+    const label = () => { toggle.textContent = words[theme() === "dark" ? "light" : "dark"]; };
+    toggle.addEventListener("click", () => {
+      root.dataset.theme = theme() === "dark" ? "light" : "dark";
+      label();
+    });
+    wantsDark.addEventListener("change", label);
     label();
-  });
-  wantsDark.addEventListener("change", label);
-  label();
+  }
   addEventListener("beforeprint", () => {
     for (const details of document.querySelectorAll("details[data-print]:not([open])")) {
       details.open = true;

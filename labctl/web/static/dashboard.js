@@ -59,7 +59,17 @@
   const hasParts = (element) =>
     element.children.length > 0 && [...element.children].every((one) => one.id);
 
+  // A report is made anew as a whole; what somebody has opened in it stays open.
+  const renew = (old, fresh) => {
+    if (old.dataset.stamp === fresh.dataset.stamp) return;
+    const open = new Set([...old.querySelectorAll("details[open] > summary")].map((one) => one.textContent));
+    for (const one of fresh.querySelectorAll("details > summary")) one.parentElement.open ||= open.has(one.textContent);
+    old.replaceWith(fresh);
+    document.dispatchEvent(new Event("fresh"));
+  };
+
   const adopt = (old, fresh) => {
+    if (old.dataset.stamp) { renew(old, fresh); return; }
     // A table's rows are its parts; the rest around them is taken over where it differs.
     const oldRows = old.querySelector("tbody");
     const freshRows = fresh.querySelector("tbody");
@@ -76,7 +86,9 @@
 
   // The sign-in page has another path: the session has ended, and this page would never change.
   const ask = async () => {
-    const answer = await fetch(location.href, { headers: { Accept: "text/html" }, cache: "no-store" });
+    const known = document.querySelector("[data-stamp]")?.dataset.stamp ?? "";
+    const headers = { Accept: "text/html", "Labctl-Known": known }; // this report is left out
+    const answer = await fetch(location.href, { headers, cache: "no-store" });
     if (answer.redirected) location.assign(answer.url);
     if (answer.redirected || !answer.ok) throw new Error(String(answer.status));
     return answer;
