@@ -136,7 +136,7 @@ def build(
 
     Builds missing tools and shows their paths, inputs and proofs; with llama.cpp, the target's
     agent too. The same inputs are built only once. The local builder needs no root and no system
-    compiler: `pip install 'labctl[build]'`.
+    compiler: `pip install 'labctl-boards[build]'`.
 
     The machine types of --list are the folders of the lab's toolchains/, and those shipped with
     labctl.

@@ -1,7 +1,5 @@
 """Graded answers of an evaluation for other programs."""
 
-import csv
-import io
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -21,7 +19,7 @@ from labctl.exchange.lm_eval_export import (
     task_samples,
 )
 from labctl.records.evaluation import EvaluationRecord, GenerationRecord
-from labctl.report.trial_export import csv_cell
+from labctl.report.rows import rows_csv
 from labctl.runs.record.directory import RunDirectory
 
 #: Columns of a graded answer, each with its kind.
@@ -75,12 +73,7 @@ def lm_eval_files(one: ReadEvaluation) -> Iterator[tuple[Path, str]]:
 
 def answers_csv(one: ReadEvaluation) -> str:
     """Return a line for each grade; unknown values and unlimited budgets are empty cells."""
-    written = io.StringIO()
-    writer = csv.DictWriter(written, list(ANSWER_COLUMNS), lineterminator="\r\n")
-    writer.writeheader()
-    for row in answer_rows(one):
-        writer.writerow({k: csv_cell(value) for k, value in row.items() if value is not None})
-    return written.getvalue()
+    return rows_csv(answer_rows(one), ANSWER_COLUMNS)
 
 
 def answer_rows(one: ReadEvaluation) -> Iterator[dict[str, object]]:

@@ -21,6 +21,7 @@ from labctl.report.markdown import cell, table
 from labctl.report.page.language import Language
 from labctl.report.references import COLUMNS, HEADLINE, ReferenceRow
 from labctl.report.result_tables import Results, result_tables
+from labctl.report.rows import csv_cell
 from labctl.report.table import plain_cells
 from labctl.report.tables import (
     headline,
@@ -28,7 +29,6 @@ from labctl.report.tables import (
     print_timing_table,
     remarks,
 )
-from labctl.report.trial_export import csv_cell
 from labctl.results.summary import ESTIMATE, VariantSummary, summarise, wanted_precision
 from labctl.runs.record.directory import RunDirectory
 

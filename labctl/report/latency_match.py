@@ -16,7 +16,7 @@ from labctl.compare.equal_latency.words import (
     share_text,
 )
 from labctl.report.details import plain, print_lines, print_table
-from labctl.report.trial_export import csv_cell
+from labctl.report.rows import csv_cell
 from labctl.units import digits, plus_minus
 
 _AXES: dict[Axis, str] = {

@@ -1,12 +1,11 @@
 """Trials of many runs for other programs: CSV for spreadsheets, JSON Lines for scripts."""
 
-import csv
-import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
 from labctl.index.index import IndexedTrial
 from labctl.index.rows import RunRow, TrialRow, columns, in_columns
+from labctl.report.rows import rows_csv, rows_jsonl
 
 #: Facts of the run that are also in a trial's row.
 OF_RUN = (
@@ -26,31 +25,18 @@ OF_RUN = (
 )
 #: Mappings become a column for each key: ``parameters.threads``.
 NESTED = ("parameters", "conditions", "comparability")
-#: Spreadsheets take cells that begin with these for formulas, some after removing the blank (OWASP,
-#: "CSV Injection").
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def trials_jsonl(trials: Sequence[IndexedTrial]) -> str:
     """Return a line of JSON for each trial: times in ns, sizes in bytes, null if unknown."""
-    return "".join(json.dumps(trial_document(one)) + "\n" for one in trials)
+    return rows_jsonl(map(trial_document, trials))
 
 
 def trials_csv(trials: Sequence[IndexedTrial]) -> str:
-    """Return a heading and a line for each trial; unknown values are empty cells.
-
-    Lines end as in RFC 4180, because only then Python quotes cells with a carriage return.
-    """
+    """Return a heading and a line for each trial; unknown values are empty cells."""
     rows = [flat_document(one) for one in trials]
     names = dict.fromkeys((*trial_columns(), *(name for row in rows for name in row)))
-    written = io.StringIO()
-    writer = csv.DictWriter(written, [csv_cell(name) for name in names], lineterminator="\r\n")
-    writer.writeheader()
-    writer.writerows(
-        {csv_cell(name): csv_cell(value) for name, value in row.items() if value is not None}
-        for row in rows
-    )
-    return written.getvalue()
+    return rows_csv(rows, names)
 
 
 def trial_columns() -> dict[str, type]:
@@ -105,8 +91,3 @@ def _scalar(value: object) -> object:
     if isinstance(value, list) and all(isinstance(one, str) for one in value):
         return " ".join(value)
     return json.dumps(value) if isinstance(value, list | dict) else value
-
-
-def csv_cell(value: object) -> object:
-    """Return a cell that spreadsheets do not compute. Numbers may begin with a minus."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value

@@ -1,14 +1,13 @@
 """Trials as Apache Parquet: typed columns, for programs that read many trials."""
 
-import io
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from labctl.errors import ConfigError
 from labctl.figures.trials import FIGURES
 from labctl.index.index import IndexedTrial
 from labctl.index.rows import parameter_text
+from labctl.report.rows import arrow_kinds, parquet_bytes, parquet_library
 from labctl.report.trial_export import NESTED, kinds_of, trial_columns, trial_document
 
 if TYPE_CHECKING:
@@ -26,19 +25,9 @@ def trials_parquet(trials: Sequence[IndexedTrial]) -> bytes:
     with a field for each key of any trial. A field with values of several kinds is text. Unknown
     values are null. Raises ConfigError if pyarrow is not installed.
     """
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError as error:
-        raise ConfigError(
-            "pyarrow is not installed, which Parquet needs",
-            hint="pip install 'labctl[parquet]'; or use --format jsonl",
-        ) from error
+    pyarrow = parquet_library()
     documents = [_typed(trial_document(one)) for one in trials]
-    table = pyarrow.Table.from_pylist(documents, schema=_schema(documents))
-    written = io.BytesIO()
-    parquet.write_table(table, written, compression="zstd")
-    return written.getvalue()
+    return parquet_bytes(pyarrow.Table.from_pylist(documents, schema=_schema(documents)))
 
 
 def _typed(document: Mapping[str, object]) -> dict[str, Any]:
@@ -50,12 +39,7 @@ def _schema(documents: Sequence[Mapping[str, Any]]) -> "pyarrow.Schema":
     """Return the columns, with the types of nested values; convert values of mixed types."""
     import pyarrow
 
-    kinds = {
-        str: pyarrow.string(),
-        int: pyarrow.int64(),
-        float: pyarrow.float64(),
-        bool: pyarrow.bool_(),
-    }
+    kinds = arrow_kinds(pyarrow)
     units = {"model_bytes": "bytes"}
     units |= {one.column: _UNITS.get(one.unit, one.unit) for one in FIGURES}
     fields = []

@@ -209,7 +209,12 @@ def test_the_answer_is_not_that_of_a_board_where_it_was_emulated(tmp_path: Path)
 def test_the_answer_names_the_bound_and_failed_checks(tmp_path: Path) -> None:
     made = measured([Made("a")])
     bound = TrialBound(
-        kind="dram", share=0.71, bytes_per_token=1, bytes_per_second=1.0, sentence="s"
+        measured=True,
+        kind="dram",
+        share=0.71,
+        bytes_per_token=1,
+        bytes_per_second=1.0,
+        sentence="s",
     )
     checks = (Check(name="clock", ok=False, detail="it jumped"),)
     trials = [one.model_copy(update={"bound": bound, "checks": checks}) for one in made.trials]

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from labctl.records.board import Execution
 from labctl.report.figures.svg import svg_of
 from labctl.report.figures.theme import PALETTES, Theme, config
-from labctl.report.trial_export import csv_cell
+from labctl.report.rows import csv_cell
 
 #: A part of a chart's description. Only texts and numbers vary, and Vega treats them as data.
 Spec: TypeAlias = dict[str, Any]
@@ -79,6 +79,8 @@ class Figure:
             made["vconcat"] = [{**part, "width": inside} for part in made["vconcat"]]
         else:
             made["width"] = width
+            # The reader's font may be wider than the one of this host.
+            made["padding"] = {"left": 5, "top": 5, "right": 14, "bottom": 5}
             made["autosize"] = {"type": "fit-x", "contains": "padding"}
         if heading:
             made["title"] = {"text": self.title, "subtitle": self.warning or None}
