@@ -20,7 +20,7 @@ from labctl.errors import Blame, BoardBusy, ConfigError, ExitStatus, LabctlError
 from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.queue_ledger import QueueLedger
 from labctl.farm.run_content import RunContent
-from labctl.records.events import AnyEvent, Contact, Evaluation, Trial
+from labctl.records.events import AnyEvent, Contact, Evaluation, LoadTest, Trial
 from labctl.results.gates import CompareGates, leave_open
 from labctl.runs.board.lab_lease import BoardUse
 from labctl.runs.observer import Observer
@@ -181,7 +181,6 @@ class RunExecutor:
             self._connect,
             observer,
             use=use,
-            on_progress=watcher.load_goes_on,
         )
 
     def _untrusted(
@@ -231,7 +230,7 @@ class RunExecutor:
         return RunDirectory(Path(self._lab.root) / "runs" / run)
 
     def _heard(self, job: FarmJob, board: str, event: AnyEvent) -> None:
-        if isinstance(event, Contact | Evaluation):
+        if isinstance(event, Contact | Evaluation | LoadTest):
             self._ledger.note_run(job, board, event.run)
 
     def _is_to_stop(self, job: FarmJob) -> bool:
@@ -255,16 +254,11 @@ class _Watcher:
         self.on_ready: Callable[[], None] | None = None
 
     def __call__(self, event: AnyEvent) -> None:
-        if isinstance(event, Contact | Evaluation):
+        if isinstance(event, Contact | Evaluation | LoadTest):
             self.run = event.run
-        if isinstance(event, Trial | Evaluation):
+        if isinstance(event, Trial | Evaluation | LoadTest):
             self.ready()
         self._executor._heard(self._job, self._board, event)
-        self.stop_if_wanted()
-
-    def load_goes_on(self) -> None:
-        """Note that a server is being loaded."""
-        self.ready()
         self.stop_if_wanted()
 
     def ready(self) -> None:

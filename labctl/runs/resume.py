@@ -9,7 +9,6 @@ finish is measured again completely on the second. Each record names its board, 
 a run moved.
 """
 
-import importlib.metadata
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +20,7 @@ from labctl.board.probe_files import latest_probe
 from labctl.build.plan import BuildRequest
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe
+from labctl.distribution import labctl_version
 from labctl.errors import Blame, BoardError, ConfigError, LeaseLost
 from labctl.records.board import BoardFacts, Execution
 from labctl.records.run import PlanRecord, RunRecord
@@ -195,7 +195,6 @@ def resume_recorded(
         journal = Journal(directory.path, run.id)  # until then another controller may have it
         again = journal.resumptions + 1
         session.contact(directory, run.recipe, board, held.facts.execution, resumed=again)
-        observer.note(f"run directory: {directory.path}")
         ready = way.prepare(held)
         held, (prepared,) = ready.held, ready.prepared
         changed = [*_other_models(run, prepared), *_other_board(run, held)]
@@ -302,7 +301,7 @@ def _other_programs(run: RunRecord, held: BoardSession, prepared: Prepared) -> I
     for was, now in zip(run.artifacts, programs, strict=True):
         if was.key != now.key or any(now.tools.get(t) != sha for t, sha in was.tools.items()):
             yield f"{was.product} {was.version} was built again, and differs"
-    version = importlib.metadata.version("labctl")
+    version = labctl_version()
     if version != run.labctl_version:
         yield f"labctl {run.labctl_version} began it, this is {version}"
 

@@ -118,7 +118,6 @@ def run_recorded(
         held = way.look()
         directory.begin()
         session.contact(directory, recipe.name, board, held.facts.execution)
-        observer.note(f"run directory: {directory.path}")
         ready = way.prepare(held)
         held, (prepared,) = ready.held, ready.prepared
         # Planned before gigabytes are sent: a plan that does not fit is refused at once.

@@ -26,6 +26,7 @@ from labctl.farm.nightly.nights import (
     NIGHTS,
     RESULT,
     begin_night,
+    night_lock,
     past_results,
     same_programs,
     unfinished_night,
@@ -110,7 +111,7 @@ def ready_night(request: NightRequest) -> Path:
 
 
 def _alone(request: NightRequest) -> AbstractContextManager[object]:
-    lock = request.lab.root / NIGHTS / f".{request.plan.name}.lock"
+    lock = night_lock(request.lab.root, request.plan.name)
     return locked(lock, timeout=0, holder="another night of this plan")
 
 

@@ -15,7 +15,7 @@ from pydantic_core import PydanticSerializationError
 from labctl import interrupts
 from labctl.locks import is_locked
 from labctl.records.base import NewerRecord
-from labctl.records.events import Answers, AnyEvent, Deploy, Fetch, Progress, read_event
+from labctl.records.events import Answers, AnyEvent, Deploy, Fetch, Load, Progress, read_event
 
 EVENTS = "events.jsonl"
 
@@ -102,12 +102,12 @@ class EventLog:
             self._give_up(failed)
 
     def _is_due(self, event: AnyEvent, length: int) -> bool:
-        if not isinstance(event, Fetch | Deploy | Progress | Answers):
+        if not isinstance(event, Fetch | Deploy | Progress | Answers | Load):
             return True
         now = self._clock()
         edge = (
             None
-            if isinstance(event, Progress | Answers)
+            if isinstance(event, Progress | Answers | Load)
             else (event.step, event.done == event.total)
         )
         if edge is None or edge in self._edges:
