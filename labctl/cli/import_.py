@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from labctl.cli.lab import lab_or_own
+from labctl.cli.options import allowed_signers_option
 from labctl.cli.output import json_option, note
 from labctl.cli.root import Invocation
 from labctl.errors import ConfigError
@@ -21,12 +22,7 @@ _ZIP = b"PK\x03\x04"
 
 
 @click.command("import", epilog="Examples: labctl import friends.json; labctl import x.labctl.zip")
-@click.option(
-    "--allowed-signers",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Refuse a bundle not signed by somebody in this file (ssh-keygen's ALLOWED SIGNERS).",
-)
+@allowed_signers_option
 @json_option("Print the runs as JSON.")
 @click.argument(
     "files",

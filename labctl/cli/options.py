@@ -1,6 +1,7 @@
-"""Options that several commands share: sizes, durations, rates, the choice of boards."""
+"""Options that several commands share: quantities, signers of bundles, the choice of boards."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -44,6 +45,14 @@ USE_TIME = Quantity("duration", parse_use_time)
 SIZE = Quantity("size", lambda text: parse_size(int(text) if text.isdecimal() else text))
 #: A size per second; the ``/s`` is optional.
 RATE = Quantity("rate", _parse_rate)
+
+
+allowed_signers_option = click.option(
+    "--allowed-signers",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Refuse a bundle not signed by somebody in this file (ssh-keygen's ALLOWED SIGNERS).",
+)
 
 
 def several_boards(command: Callable[..., Any]) -> Callable[..., Any]:

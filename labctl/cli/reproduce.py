@@ -9,6 +9,7 @@ import click
 
 from labctl.cli.complete import BOARD
 from labctl.cli.lab import connect_board, lab_and_board
+from labctl.cli.options import allowed_signers_option
 from labctl.cli.output import confirm, json_option, note
 from labctl.cli.root import Invocation
 from labctl.errors import ConfigError, ExitStatus, printable_line
@@ -38,12 +39,7 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Use this file as a program not built by labctl, if it has the run's SHA-256.",
 )
-@click.option(
-    "--allowed-signers",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Refuse a bundle not signed by somebody in this file (ssh-keygen's ALLOWED SIGNERS).",
-)
+@allowed_signers_option
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option("Print the judgements as JSON, times in ns.")
 @click.argument("bundle", type=click.Path(path_type=Path, dir_okay=False))

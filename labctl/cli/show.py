@@ -8,6 +8,7 @@ import click
 
 from labctl.cli.complete import COMPARED
 from labctl.cli.lab import find_only_run
+from labctl.cli.options import allowed_signers_option
 from labctl.cli.output import json_option
 from labctl.cli.root import Invocation
 from labctl.errors import printable_line
@@ -19,12 +20,7 @@ _TRIAL = re.compile(r"(?P<run>.+?)/(?:trials/)?(?P<number>\d{1,6})(?:-[^/]*)?/?"
 @click.command(
     epilog="Examples: labctl show latest; labctl show latest/3 --json; labctl show x.labctl.zip"
 )
-@click.option(
-    "--allowed-signers",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Refuse a bundle not signed by somebody in this file (ssh-keygen's ALLOWED SIGNERS).",
-)
+@allowed_signers_option
 @json_option("Print the facts as JSON, times in ns and sizes in bytes.")
 @click.argument("name", metavar="RUN|RUN/NUMBER|BUNDLE", default="latest", shell_complete=COMPARED)
 @click.pass_obj
