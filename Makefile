@@ -1,14 +1,16 @@
 # make demo    set up everything and run the main job on a virtual board
+# make quick   set up what a board of software needs and pass the tests that take two minutes
 # make test    set up everything and pass the tests
 # make wheel   the package, in dist/
 # make soak    the long counts
 # make bench   the measurements that the documents quote
 # make soak-servers  loads and evaluations of real model servers, and their table in docs/
 
-.PHONY: setup setup-tests demo check test soak soak-servers bench wheel clean
+.PHONY: setup setup-tests demo check quick test soak soak-servers bench wheel clean
 PYTEST = .venv/bin/python -m pytest
 # Two more than there are processors, for tests wait a lot; at most 4.
 WORKERS = $$(n=$$(($$(nproc) + 2)); echo $$((n < 4 ? n : 4)))
+TESTS = not soak and not bench and not servers
 
 setup:
 	scripts/setup
@@ -25,8 +27,11 @@ check: setup
 	.venv/bin/mypy
 	.venv/bin/lint-imports
 
+quick: setup
+	scripts/test -n $(WORKERS) --dist loadfile -m "$(TESTS) and not e2e and not slow"
+
 test: setup-tests check
-	scripts/test -n $(WORKERS) --dist loadfile -m "not soak and not bench and not servers"
+	scripts/test -n $(WORKERS) --dist loadfile -m "$(TESTS)"
 
 soak: setup-tests
 	LABCTL_TEST_FRESH=1 $(PYTEST) -m soak -s --timeout 7200
