@@ -1,5 +1,5 @@
 # make demo    set up everything and run the main job on a virtual board
-# make quick   set up what a board of software needs and pass the tests that take two minutes
+# make quick   check, and the tests without emulator, servers and containers: two minutes
 # make test    set up everything and pass the tests
 # make wheel   the package, in dist/
 # make soak    the long counts
@@ -27,7 +27,7 @@ check: setup
 	.venv/bin/mypy
 	.venv/bin/lint-imports
 
-quick: setup
+quick: check
 	scripts/test -n $(WORKERS) --dist loadfile -m "$(TESTS) and not e2e and not slow"
 
 test: setup-tests check

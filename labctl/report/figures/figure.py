@@ -79,6 +79,8 @@ class Figure:
             made["vconcat"] = [{**part, "width": inside} for part in made["vconcat"]]
         else:
             made["width"] = width
+            # The reader's font may be wider than the one of this host.
+            made["padding"] = {"left": 5, "top": 5, "right": 14, "bottom": 5}
             made["autosize"] = {"type": "fit-x", "contains": "padding"}
         if heading:
             made["title"] = {"text": self.title, "subtitle": self.warning or None}

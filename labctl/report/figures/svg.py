@@ -8,6 +8,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
@@ -29,6 +30,12 @@ _PIXELS = {
     *("width", "height"),
 }
 _ATTRIBUTES = (*_INHERITED, *sorted(_PIXELS), "id", "clip-path", "opacity", "viewBox")
+_LINES = re.compile(r"M[-\d.,MLZ]+")
+_POINT = re.compile(r"([MLZ])(?:([-\d.]+),([-\d.]+))?")
+#: Attributes that say what is so without them.
+_IDLE = {("opacity", "1"), ("transform", "translate(0,0)"), ("font-weight", "normal")}
+#: Pictures that a process keeps: a page that is made again draws only what has changed.
+_KEPT = 100
 _NUMBER = re.compile(r"-?\d+\.\d{2,}(?:e-?\d+)?")
 
 
@@ -37,15 +44,9 @@ def svg_of(chart: Mapping[str, Any], *, title: str, description: str, in_page: b
 
     ``in_page``: for HTML; its light colours become the variables of the page's style.
     """
-    import vl_convert
-
-    try:
-        text = vl_convert.vegalite_to_svg(
-            with_tips(chart), config={"aria": False}, allowed_base_urls=[]
-        )
-    except ValueError as error:
-        raise HostError(f"vl-convert cannot draw the figure: {error}") from error
-    made = _harmless(ElementTree.fromstring(printable(text)))  # noqa: S314 - vl-convert made it
+    text = _drawn(json.dumps(with_tips(chart)))
+    # vl-convert's file has no entities; names in it are escaped.
+    made = _harmless(ElementTree.fromstring(printable(text)))  # noqa: S314
     assert made is not None
     # Several pictures in one document must not share names.
     prefix = "c" + hashlib.sha256(text.encode()).hexdigest()[:8]
@@ -66,6 +67,16 @@ def svg_of(chart: Mapping[str, Any], *, title: str, description: str, in_page: b
         told.text = printable(words)
         made.insert(place, told)
     return ElementTree.tostring(made, encoding="unicode")
+
+
+@lru_cache(_KEPT)
+def _drawn(chart: str) -> str:
+    import vl_convert
+
+    try:
+        return vl_convert.vegalite_to_svg(chart, config={"aria": False}, allowed_base_urls=[])
+    except ValueError as error:
+        raise HostError(f"vl-convert cannot draw the figure: {error}") from error
 
 
 def with_tips(part: Mapping[str, Any]) -> dict[str, Any]:
@@ -109,10 +120,10 @@ def _harmless(source: Element) -> Element | None:
         return None
     found = {name: source.attrib[name] for name in _ATTRIBUTES if name in source.attrib}
     for name in _PIXELS & {*found}:
-        found[name] = _NUMBER.sub(lambda number: f"{float(number[0]):.1f}", found[name])
-    made = Element(tag, found)
-    if made.get("opacity") == "1":
-        del made.attrib["opacity"]
+        found[name] = _NUMBER.sub(_tenths, found[name])
+    if _LINES.fullmatch(found.get("d", "")):
+        found["d"] = _lines(found["d"])
+    made = Element(tag, {name: text for name, text in found.items() if (name, text) not in _IDLE})
     if tag in ("text", "tspan"):
         made.text = source.text
     told = source.get("aria-label", "").strip()
@@ -123,6 +134,31 @@ def _harmless(source: Element) -> Element | None:
     made.extend([inner for inner in map(_harmless, source) if inner is not None])
     if tag == "g":
         return _shortest(made)
+    return made
+
+
+def _tenths(number: re.Match[str]) -> str:
+    return f"{float(number[0]):.1f}".removesuffix(".0")
+
+
+def _lines(path: str) -> str:
+    """Return a path of lines without the points inside its horizontal and vertical ones."""
+    points: list[tuple[str, str, str]] = []
+    for command, x, y in _POINT.findall(path):
+        if command == "L" and len(points) > 1 and points[-1][0] == "L":
+            before, last = points[-2][1:], points[-1][1:]
+            if before[0] == last[0] == x or before[1] == last[1] == y or last == (x, y):
+                points.pop()
+        points.append((command, x, y))
+    made, at = "", ("", "")
+    for command, x, y in points:
+        if command == "L" and y == at[1]:
+            made += f"H{x}"
+        elif command == "L" and x == at[0]:
+            made += f"V{y}"
+        else:
+            made += f"{command}{x},{y}" if x else command
+        at = x, y
     return made
 
 

@@ -27,7 +27,8 @@ _UNIT = re.compile(r"(?<=[\d±]) (?=(?:\d|(?:ns|µs|ms|s|min|B|kB|MB|GB)\b|%))| 
 
 def html(report: Report, words: Language) -> str:
     """Return a report as a page."""
-    style, script = _asset("report.css") + PAGE_STYLE, _asset("report.js")
+    style = f"{_asset('report.css')}{PAGE_STYLE}{_foot(report)}"
+    script = _asset("report.js")
     return _template().render(
         _=words,
         language=words.code,
@@ -78,6 +79,13 @@ def _figure(one: Figure) -> dict[str, object]:
         "narrow": Markup(narrow),  # noqa: S704
         "columns": embedded(columns(one.rows)),
     }
+
+
+def _foot(report: Report) -> str:
+    """Return the style that names the run, or the report, at the foot of each printed page."""
+    text = report.runs[0].id if len(report.runs) == 1 else report.title
+    escaped = "".join(f"\\{ord(character):x} " for character in printable(text))
+    return f'@page{{@bottom-left{{content:"{escaped}"}}}}'
 
 
 def _policy(style: str, script: str) -> str:
