@@ -1,5 +1,5 @@
 # make demo    set up everything and run the main job on a virtual board
-# make quick   the tests without virtual boards, servers and compilers
+# make quick   check, and the tests without emulator, servers and containers: two minutes
 # make test    set up everything and pass the tests
 # make wheel   the package, in dist/
 # make soak    the long counts
@@ -10,6 +10,7 @@
 PYTEST = .venv/bin/python -m pytest
 # Two more than there are processors, for tests wait a lot; at most 4.
 WORKERS = $$(n=$$(($$(nproc) + 2)); echo $$((n < 4 ? n : 4)))
+TESTS = not soak and not bench and not servers
 
 setup:
 	scripts/setup
@@ -26,14 +27,11 @@ check: setup
 	.venv/bin/mypy
 	.venv/bin/lint-imports
 
-test: setup-tests check
-	scripts/test -n $(WORKERS) --dist loadfile -m "not soak and not bench and not servers"
+quick: check
+	scripts/test -n $(WORKERS) --dist loadfile -m "$(TESTS) and not e2e and not slow"
 
-# Folders whose tests need Python alone.
-QUICK_FOLDERS = api config database engines gguf models performance records results stats
-quick: setup check
-	$(PYTEST) -q -n $(WORKERS) --dist loadfile -m "not e2e and not soak and not bench" \
-	  $$(for f in $(QUICK_FOLDERS); do echo tests/$$f; done) tests/test_*.py
+test: setup-tests check
+	scripts/test -n $(WORKERS) --dist loadfile -m "$(TESTS)"
 
 soak: setup-tests
 	LABCTL_TEST_FRESH=1 $(PYTEST) -m soak -s --timeout 7200

@@ -31,6 +31,18 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave PostgreSQL, and the files that take long, out of `make quick`."""
+    from slow_files import SLOW
+
+    assert all(map(Path.is_file, SLOW))
+    for item in items:
+        assert isinstance(item, pytest.Function)
+        given = item.callspec.params.values() if hasattr(item, "callspec") else ()
+        if item.path in SLOW or "postgres" in item.fixturenames or "postgresql" in given:
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def certificates() -> Iterator[None]:
     """Read the certificates of this system once: 30 ms and more for each request else."""

@@ -220,6 +220,7 @@ def test_a_virtual_board_has_the_memory_that_it_is_said_to_have(tmp_path: Path) 
     assert facts.memory_total_bytes == facts.memory_available_bytes == 2_000_000_000
 
 
+@pytest.mark.slow
 def test_this_host_reached_over_ssh_is_no_board(tmp_path: Path) -> None:
     with ssh_host(tmp_path / "host") as host, host.board().open() as link:
         assert probe(link, workdir="/w", timeout=20).execution is Execution.NATIVE_HOST

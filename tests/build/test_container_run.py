@@ -1,6 +1,7 @@
 import os
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -100,20 +101,32 @@ def test_no_link_leads_out_of_the_tree(tmp_path: Path) -> None:
             workspace.read(path)
     with pytest.raises(CompileError, match="left a link out of its folder"):
         workspace.write("bin/tool.map", "text")
+    (tree / "loop").symlink_to("loop")
+    (tree / "folder").mkdir()
+    os.mkfifo(tree / "pipe")
+    for path in ("loop", "folder", "pipe", "nothing"):
+        with pytest.raises(CompileError, match="left no file that can be read"):
+            workspace.fetch(path, tmp_path / "fetched")
     assert not (tmp_path / "fetched").exists()
     assert workspace.read("same") == "good"
 
 
-def test_a_status_that_is_a_link_is_none(engine: FakeEngine, tmp_path: Path) -> None:
-    secret = tmp_path / "secret"
-    secret.write_text("0\n")
+def make_link(path: Path) -> None:
+    path.with_name("good").write_text("0\n")
+    path.symlink_to("good")
+
+
+@pytest.mark.parametrize("made", [make_link, os.mkfifo, os.mkdir])
+def test_a_status_that_is_no_file_is_none(
+    engine: FakeEngine, tmp_path: Path, made: Callable[[Path], object]
+) -> None:
     engine.reply("^run", "made\n", status="0\n", exit_status=0)
 
     def launch(argv: list[str], _cwd: Path, _held: int) -> process.Completed:
         done = process.run(argv, timeout=60)
         (status,) = (tmp_path / "control").glob("*/control/status")
         status.unlink()
-        status.symlink_to(secret)
+        made(status)
         return done
 
     containers = Containers(Engine("podman", "5"), "sha256:1", "a=b", tmp_path / "control")

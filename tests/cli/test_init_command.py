@@ -147,6 +147,7 @@ def test_two_boards_at_one_address_are_refused_in_words(
     assert not lab.exists()
 
 
+@pytest.mark.slow
 def test_a_board_with_sshd_is_written_and_its_host_key_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

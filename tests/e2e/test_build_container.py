@@ -258,7 +258,10 @@ def test_a_compile_error_is_the_sources_fault(lab: Containerised) -> None:
     assert "'missing' undeclared" in said
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.soak), signal.SIGKILL],
+)
 def test_a_stopped_labctl_leaves_no_container(lab: Containerised, number: signal.Signals) -> None:
     running = lab.start("slow")
     running.send_signal(number)
@@ -270,6 +273,7 @@ def test_a_stopped_labctl_leaves_no_container(lab: Containerised, number: signal
     assert lab.manifest()["tools"].keys() == {"good"}
 
 
+@pytest.mark.soak
 def test_a_killed_labctl_whose_engine_was_killed_too_leaves_no_container(
     lab: Containerised,
 ) -> None:
@@ -288,7 +292,9 @@ def test_a_killed_labctl_whose_engine_was_killed_too_leaves_no_container(
     assert lab.manifest()["tools"].keys() == {"good"}
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGINT, marks=pytest.mark.soak), signal.SIGKILL]
+)
 def test_a_labctl_stopped_while_its_image_is_built_leaves_no_process(
     lab: Containerised, number: signal.Signals
 ) -> None:

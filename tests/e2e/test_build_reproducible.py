@@ -40,7 +40,9 @@ def same(first: Artifact, second: Artifact, workspace: Path) -> None:
         assert str(workspace).encode() not in second.tool(name).read_bytes()
 
 
-@pytest.mark.parametrize("compiler", [CompilerKind.ZIG, CompilerKind.GCC])
+@pytest.mark.parametrize(
+    "compiler", [CompilerKind.ZIG, pytest.param(CompilerKind.GCC, marks=pytest.mark.soak)]
+)
 def test_the_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiler: CompilerKind) -> None:
     lab = tmp_path / "lab"
     shutil.copytree(TOOLCHAINS / "agent", lab / "toolchains" / "agent")
@@ -55,9 +57,8 @@ def test_the_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiler: Co
     same(first, built(tmp_path / "another-place", monkeypatch, there), tmp_path)
 
 
-@pytest.mark.parametrize(
-    "compiler", [CompilerKind.ZIG, pytest.param(CompilerKind.GCC, marks=pytest.mark.soak)]
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("compiler", [CompilerKind.ZIG, CompilerKind.GCC])
 def test_a_small_tool_of_ggml(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiler: CompilerKind
 ) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import Popen
+from typing import Any
 
 import pytest
 from podman import containers_of, podman_environment
@@ -233,7 +234,15 @@ BLAMED = {
 }
 
 
-@pytest.mark.parametrize("attack", BLAMED.values(), ids=BLAMED)
+def some(cases: dict[str, str], *first: str) -> list[Any]:
+    """The first of the cases, each a build in a container; `make soak` tries all of them."""
+    return [
+        pytest.param(case, id=name, marks=[] if name in first else [pytest.mark.soak])
+        for name, case in cases.items()
+    ]
+
+
+@pytest.mark.parametrize("attack", some(BLAMED, "prints", "writes a status"))
 def test_what_a_source_says_and_does_is_not_the_fault_of_the_host(farm: Farm, attack: str) -> None:
     done = farm.build(attack)
     assert done.exit_status == 1, done.tail(30)
@@ -249,7 +258,7 @@ LEFT_FOR_THE_TOOL = {
 }
 
 
-@pytest.mark.parametrize("made", LEFT_FOR_THE_TOOL.values(), ids=LEFT_FOR_THE_TOOL)
+@pytest.mark.parametrize("made", some(LEFT_FOR_THE_TOOL, "a pipe", "a link to a file of the host"))
 def test_what_a_build_leaves_in_place_of_its_program(farm: Farm, made: str) -> None:
     """A process that outlives ninja waits until the program is made."""
     lines = [CMAKE, "add_custom_command(TARGET tool POST_BUILD COMMAND sh"]
@@ -266,7 +275,10 @@ def test_what_a_build_leaves_in_place_of_its_program(farm: Farm, made: str) -> N
     [
         ("tail /dev/zero; exit 1", {"memory_bytes": 200 << 20}, "more than 210 MB of memory"),
         ("for i in $(seq 100); do sleep 60 & done", {"processes": 50}, "Cannot fork"),
-        ("sleep 600", {"seconds": 20}, "ninja took more than 20 s, and was ended"),
+        pytest.param(
+            *("sleep 600", {"seconds": 20}, "ninja took more than 20 s, and was ended"),
+            marks=pytest.mark.soak,
+        ),
     ],
 )
 def test_a_program_has_limits(farm: Farm, attack: str, less: dict[str, int], said: str) -> None:
@@ -336,7 +348,7 @@ def hang_up(running: "Popen[bytes]") -> None:
     running.send_signal(signal.SIGHUP)
 
 
-@pytest.mark.parametrize("end", [kill_group, hang_up])
+@pytest.mark.parametrize("end", [kill_group, pytest.param(hang_up, marks=pytest.mark.soak)])
 def test_a_source_cannot_outlive_labctl(farm: Farm, end: Callable[["Popen[bytes]"], None]) -> None:
     farm.attack(FOR_EVER)
     running = process.start(

@@ -269,7 +269,7 @@ def plan_rows(farm: SimulatedFarm, count: int, *, find: float = 0.05) -> list[Ni
 
 
 def night_of(
-    folder: Path, farm: SimulatedFarm, rows: Sequence[NightRow], *, hours: float = 1000.0
+    folder: Path, farm: SimulatedFarm, rows: Sequence[NightRow], *, hours: float = 100.0
 ) -> Night:
     """The night of a folder: a new one, or the one whose journal is there."""
     record = NightRecord(

@@ -12,7 +12,11 @@ from labctl.virtual.board import VirtualBoard, serving
 
 
 @pytest.fixture(
-    scope="module", params=["hdc tcp", "hdc server", "ssh", "ssh of a small server", "local"]
+    scope="module",
+    params=[
+        *("hdc tcp", "hdc server", "local"),
+        *(pytest.param(of, marks=pytest.mark.slow) for of in ("ssh", "ssh of a small server")),
+    ],
 )
 def transport(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory

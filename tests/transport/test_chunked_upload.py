@@ -85,6 +85,7 @@ def test_a_small_file_crosses_as_one(transport: Transport, tmp_path: Path) -> No
     assert (link.ports, link.transfers) == ([], 1)
 
 
+@pytest.mark.slow
 def test_over_ssh_chunks_need_its_forwarding(tmp_path: Path, large: Path) -> None:
     """Of sshd, that is direct-tcpip: where it is refused, nothing else carries them."""
     config = "AllowTcpForwarding no\n"
@@ -118,7 +119,7 @@ def threads() -> Counter[str]:
     return Counter(name for name in names if not name.startswith(OF_THE_FILE))
 
 
-@pytest.mark.parametrize("board", [hdc_board, ssh_board])
+@pytest.mark.parametrize("board", [hdc_board, pytest.param(ssh_board, marks=pytest.mark.slow)])
 def test_an_upload_opens_no_port_on_this_host(board: Board, tmp_path: Path, large: Path) -> None:
     """A port here would be open to every other user of this host, and carry bytes twice."""
     sent = 0

@@ -19,6 +19,8 @@ from labctl.transport.base import TransferOptions
 from labctl.transport.hdc import HdcServerConfig, HdcTransport
 from labctl.virtual.board import VirtualBoard, serving
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshHost]:

@@ -24,6 +24,8 @@ from labctl.transport.ssh.link import Watch
 from labctl.transport.ssh.login import Login, log_in
 from labctl.transport.ssh.transport import SshTransport
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[SshHost]:

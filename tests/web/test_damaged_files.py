@@ -63,10 +63,13 @@ def test_a_damaged_row_of_the_index_is_made_again(
 ) -> None:
     row, keys = TABLES[table]
     path, repository = lab / "runs" / "index.sqlite", RunRepository(lab / "runs")
-    for column, (kind, _) in columns(row).items():
-        for value in DAMAGES.values():
-            if column in keys or (kind is not dict and column not in ("started", "state", "kind")):
-                value = "\x1b[2J" if kind is str else value  # noqa: PLW2901
+    every = list(DAMAGES.values())
+    for number, (column, (kind, _)) in enumerate(columns(row).items()):
+        values = every
+        if column in keys or (kind is not dict and column not in ("started", "state", "kind")):
+            turn = number % len(every)  # each value for some column, and each column some values
+            values = ["\x1b[2J"] if kind is str else (every * 2)[turn : turn + 3]
+        for value in values:
             with sqlite3.connect(path) as db:
                 try:
                     db.execute(f"UPDATE {table} SET {column} = ? WHERE 1", (value,))

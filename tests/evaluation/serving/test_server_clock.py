@@ -580,7 +580,8 @@ def test_a_slow_page_in_the_middle_delays_no_request(capsys: pytest.CaptureFixtu
     assert most <= 12
     (stage,) = result(capsys)["stages"]
     assert stage["metrics"]["failed"] == 0
-    assert stage["metrics"]["latency_ns"]["p50"] < 0.3e9
+    # Most are sent while the page is awaited: had they waited with it, it would be 7 s and more.
+    assert stage["metrics"]["latency_ns"]["p50"] < 3e9
 
 
 def test_a_big_page_does_not_make_the_client_late() -> None:
