@@ -117,7 +117,7 @@ def unpaired(
     if counts[0] != counts[1] and total > 0:
         parts = (square**2 / (n - 1) for square, n in zip(squares, counts, strict=True))
         degrees = total**2 / sum(parts)
-    noise, _ = _within(sides)
+    noise, _ = variance_within(sides)
     mean = fmean(sides[0]) - fmean(sides[1])
     return LogRatio(mean, math.sqrt(total), degrees, math.sqrt(noise), min(counts), is_paired=False)
 
@@ -184,11 +184,11 @@ def between_sessions(
     if known_sessions(groups) < LEAST_SESSIONS:
         raise ValueError(f"fewer than {LEAST_SESSIONS} sessions show session-to-session variation")
     means = [[fmean(one) for one in group] for group in groups]
-    between, between_degrees = _within(means)
+    between, between_degrees = variance_within(means)
     shares = [fmean(1 / len(one) for one in group) for group in groups]
     usual = sum((len(g) - 1) * share for g, share in zip(groups, shares, strict=True))
     usual /= between_degrees
-    within, within_degrees = _within([one for group in groups for one in group])
+    within, within_degrees = variance_within([one for group in groups for one in group])
     count = sum(1 / len(side) for side in sides)
     more = sum(share / len(side) for share, side in zip(shares[:2], sides, strict=True))
     parts = [(between * count, between_degrees)]
@@ -207,7 +207,7 @@ def between_sessions(
     )
 
 
-def _within(groups: Iterable[Sequence[float]]) -> tuple[float, int]:
+def variance_within(groups: Iterable[Sequence[float]]) -> tuple[float, int]:
     """Return the pooled variance inside groups, and its degrees of freedom."""
     squares, degrees = 0.0, 0
     for group in groups:

@@ -12,7 +12,7 @@ from functools import lru_cache, partial
 from statistics import fmean, variance
 
 from labctl.stats.intervals import stopping_cost
-from labctl.stats.log_ratio import Repeat, are_interleaved
+from labctl.stats.log_ratio import Repeat, are_interleaved, variance_within
 from labctl.stats.power import chi_scatter
 from labctl.stats.scatter import Scatter, pooled_scatter
 
@@ -97,7 +97,11 @@ def _residuals(
 
 def _noises(groups: Sequence[Sequence[float]], share: float) -> list[Scatter] | None:
     """Return the noise of each variant; None if none has two repeats. ``share``: of the noise."""
-    pooled = pooled_scatter(groups)
+    if len(groups) > 2:
+        pooled = pooled_scatter(groups)
+    else:  # no other variants tell what an outlier is
+        square, whole = variance_within(groups)
+        pooled = Scatter(math.sqrt(square), whole) if whole else None
     if pooled is None:
         return None
     common = Scatter(pooled.sigma / math.sqrt(share), pooled.degrees * share)

@@ -350,7 +350,10 @@ def test_the_answer_of_several_runs_is_their_comparison(tmp_path: Path) -> None:
     mixed = build_report([stored(tmp_path, emulated), board], EN)
     assert mixed.marks == []
     assert "(not the speed of a board)" not in mixed.answers[0]
-    assert re.match(r"\w+:q8_0 \(.* are not compared on rk1: execution: board / ", mixed.answers[0])
+    assert mixed.answers[0].startswith("fedcba: q2_k is ")
+    assert mixed.answers[-1].startswith(
+        "Not compared with run fedcba on rk1: 2 of 2 (abcdef:q8_0, abcdef:q2_k). The first: "
+    )
 
 
 def test_the_answer_of_many_pairs_counts_the_verdicts(tmp_path: Path) -> None:

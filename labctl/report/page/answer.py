@@ -1,12 +1,12 @@
 """The answer of a report: sentences from the data, with their uncertainty."""
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 
 from labctl.compare.comparison import Comparison
 from labctl.performance.bottleneck import nearest_bounds
 from labctl.records.trial import TrialBound
-from labctl.report.page.comparison import MOST_RUNS, comparison_sentences, reference_run
+from labctl.report.page.comparison import MOST_RUNS, comparison_sentences, is_refused, reference_run
 from labctl.report.page.fastest import fastest, takes
 from labctl.report.page.language import MOST_NAMES, Language
 from labctl.report.page.measured import MeasuredRun
@@ -28,24 +28,42 @@ def answers(runs: Sequence[MeasuredRun], compared: Comparison | None, words: Lan
     """
     if len(runs) == 1:
         return [*_of_run(runs[0], words), *_problems(runs[0], words)]
-    if len(runs) > MOST_RUNS:
-        return list(_of_series(runs, words))
+    problems = [[f"{one.short}: {text}" for text in _problems(one, words)] for one in runs]
+    if len(runs) <= MOST_RUNS:
+        return [*_of_few(runs, compared, words), *chain.from_iterable(problems)]
+    found = list(_of_series(runs, words))
+    found.append(words("Runs of different sessions: `labctl compare` judges their differences."))
+    if bad := [one.short for one, texts in zip(runs, problems, strict=True) if texts]:
+        text = "Trials or checks failed, or gates were missed, in {count} of {total} runs: {names}."
+        found.append(words(text, count=len(bad), total=len(runs), names=words.some(bad)))
+    return found
+
+
+def _of_few(
+    runs: Sequence[MeasuredRun], compared: Comparison | None, words: Language
+) -> Iterator[str]:
+    """Yield the comparison; if nothing was comparable, the answer of each run."""
+    reference = reference_run(runs)
+    if compared is None or is_refused(compared):
+        for one in (reference, *(one for one in runs if one is not reference)):
+            yield from (f"{one.short}: {text}" for text in _of_run(one, words))
     if compared is None:
-        none = words("No variant of one of these runs is compared with one of another.")
-        each = [f"{one.short}: {text}" for one in runs for text in _of_run(one, words)]
-        found = [none, *each]
+        yield words("No variant of one of these runs is compared with one of another.")
     else:
-        found = list(comparison_sentences(compared, where_of(reference_run(runs), words), words))
-    return found + [f"{one.short}: {text}" for one in runs for text in _problems(one, words)]
+        yield from comparison_sentences(compared, where_of(reference, words), words)
+        if len(compared.rows) > MOST_NAMES and not is_refused(compared):
+            yield from _of_series(runs, words)
 
 
 def _of_series(runs: Sequence[MeasuredRun], words: Language) -> Iterator[str]:
     """Yield for each variant and board in how much time the runs' estimates lie."""
     series: dict[tuple[str, str], list[tuple[float, str]]] = {}
+    recipes = {one.run.recipe for one in runs}
     for one in runs:
         for row in one.rows:
             if row.token_ns:
-                key = (row.variant, where_of(one, words))
+                of = row.variant if len(recipes) == 1 else f"{row.variant} ({one.run.recipe})"
+                key = (of, where_of(one, words))
                 series.setdefault(key, []).append((row.token_ns, one.short))
     if not series:
         yield words("None of the {count} runs has a token time.", count=len(runs))
@@ -65,7 +83,6 @@ def _of_series(runs: Sequence[MeasuredRun], words: Language) -> Iterator[str]:
         )
     if (more := len(series) - MOST_NAMES) > 0:
         yield words("The table has {count} more variants.", count=more)
-    yield words("Runs of different sessions: `labctl compare` judges their differences.")
 
 
 def _of_run(one: MeasuredRun, words: Language) -> Iterator[str]:

@@ -28,18 +28,17 @@ _GROUPS = {
     ),
     Verdict.SUSPECTED: (
         "Perhaps not as fast as in run {run} {where}: {count} of {total} ({names}; × the time per"
-        " token). The first {reason}."
+        " token). The first: {reason}."
     ),
     Verdict.SAME: (
         "As fast as in run {run} {where}: {count} of {total} ({names}; × the time per token)."
     ),
     Verdict.CANT_TELL: (
         "Unclear whether as fast as in run {run} {where}: {count} of {total} ({names}; × the time"
-        " per token)."
+        " per token). The first: {reason}."
     ),
     Verdict.UNLIKE: (
-        "Not compared with run {run} {where}: {count} of {total} ({names}). The first differs in"
-        " {reason}."
+        "Not compared with run {run} {where}: {count} of {total} ({names}). The first: {reason}."
     ),
 }
 _VERDICTS = {
@@ -79,12 +78,17 @@ def compared_runs(runs: Sequence[MeasuredRun]) -> Comparison | None:
         return compare(pairs, figures=_FIGURES)
 
 
+def is_refused(found: Comparison) -> bool:
+    """Return True if no two sides could be compared."""
+    return all(row.verdict is Verdict.UNLIKE for row in found.rows)
+
+
 def comparison_sentences(found: Comparison, where: str, words: Language) -> Iterator[str]:
     """Yield the verdicts: a sentence for each of a few rows, or one for all rows of a verdict."""
     rows = [row for row in found.rows if row.left_value and row.right_value]
     if not rows:
         yield words("None of the compared variants has a token time in both runs.")
-    elif len(rows) <= MOST_NAMES:
+    elif len(rows) <= MOST_NAMES and not is_refused(found):
         for row in rows:
             practical = found.thresholds.practical
             yield words.joined(pair_sentences(row, where, practical, words))

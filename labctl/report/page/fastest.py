@@ -150,8 +150,14 @@ def _of_many(
         if _is_shown(row):
             yield from pair_sentences(row, where, _practical(one), words)
         else:
-            text = "{best} takes {time} a token, {other} {against}."
-            yield words(text, **values, other=other.variant, against=duration(other.token_ns))
+            yield words(
+                "It takes {time} a token, {other} {against}."
+                if len(level) == 1
+                else "{best} takes {time} a token, {other} {against}.",
+                **values,
+                other=other.variant,
+                against=duration(other.token_ns),
+            )
 
 
 def _level(
