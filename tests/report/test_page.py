@@ -351,9 +351,9 @@ def test_the_answer_of_several_runs_is_their_comparison(tmp_path: Path) -> None:
     assert mixed.marks == []
     assert "(not the speed of a board)" not in mixed.answers[0]
     assert mixed.answers[0].startswith("fedcba: q2_k is ")
-    assert mixed.answers[-1].startswith(
-        "Not compared with run fedcba on rk1: 2 of 2 (abcdef:q8_0, abcdef:q2_k). The first: "
-    )
+    told = "Not compared with run fedcba on rk1: 2 of 2 (abcdef:q8_0, abcdef:q2_k)."
+    assert mixed.answers[-2] == told
+    assert mixed.answers[-1].startswith("abcdef:q8_0: execution: board / emulated: results of a")
 
 
 def test_the_answer_of_many_pairs_counts_the_verdicts(tmp_path: Path) -> None:
@@ -362,7 +362,7 @@ def test_the_answer_of_many_pairs_counts_the_verdicts(tmp_path: Path) -> None:
     found = build_report([*runs[1:], stored(tmp_path, slower)], EN).answers
     assert found[0].startswith("Slower than in run abcde1 on rk1: 1 of 10 (abcdef:a ")
     assert re.match(
-        r"As fast as in run abcde1 on rk1: \d of 10 \((\S+ . \S+, ){2}\S+ . \S+ and \d more; ",
+        r"As fast as in run abcde1 on rk1: \d of 10 \((\S+ .\S+, ){2}\S+ .\S+ and \d more; ",
         found[1],
     )
 

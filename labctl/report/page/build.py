@@ -166,10 +166,10 @@ def _method(words: Language) -> list[str]:
             " included. Warm-ups and failed trials are in no figure and no estimate."
         ),
         words(
-            "Fastest of several variants: named are all that are not shown to be slower than the"
-            " best one (J. C. Hsu's multiple comparisons with the best, of logarithms, with the noise"
-            " of all variants together; 95 % of such sets contain the true fastest), and those judged"
-            " the same."
+            "Fastest of several variants: named are all that are not shown to be slower than"
+            " the best one (J. C. Hsu's multiple comparisons with the best, of logarithms, with"
+            " the noise of all variants together; 95 % of such sets contain the true fastest),"
+            " and those judged the same."
         ),
         words(
             "Bound: the time that storage, memory or arithmetic need at the rates measured on this"

@@ -28,19 +28,19 @@ _GROUPS = {
     ),
     Verdict.SUSPECTED: (
         "Perhaps not as fast as in run {run} {where}: {count} of {total} ({names}; × the time per"
-        " token). The first: {reason}."
+        " token)."
     ),
     Verdict.SAME: (
         "As fast as in run {run} {where}: {count} of {total} ({names}; × the time per token)."
     ),
     Verdict.CANT_TELL: (
         "Unclear whether as fast as in run {run} {where}: {count} of {total} ({names}; × the time"
-        " per token). The first: {reason}."
+        " per token)."
     ),
-    Verdict.UNLIKE: (
-        "Not compared with run {run} {where}: {count} of {total} ({names}). The first: {reason}."
-    ),
+    Verdict.UNLIKE: "Not compared with run {run} {where}: {count} of {total} ({names}).",
 }
+#: Verdicts whose reason the reader needs.
+_OPEN = (Verdict.SUSPECTED, Verdict.CANT_TELL, Verdict.UNLIKE)
 _VERDICTS = {
     Verdict.UNLIKE: "unlike",
     Verdict.SAME: "same",
@@ -103,12 +103,13 @@ def comparison_sentences(found: Comparison, where: str, words: Language) -> Iter
                     where=where,
                     run=group[0].left.partition(":")[0],
                     names=words.some(_name(row) for row in group),
-                    reason=group[0].reason,
                 )
+                if verdict in _OPEN:
+                    yield f"{group[0].right}: {group[0].reason}."
 
 
 def _name(row: Row) -> str:
-    return row.right if row.ratio is None else f"{row.right} × {ratio_text(row.ratio)}"
+    return row.right if row.ratio is None else f"{row.right} ×{ratio_text(row.ratio)}"
 
 
 def comparison_table(found: Comparison, words: Language) -> Table:
