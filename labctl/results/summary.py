@@ -82,7 +82,7 @@ def ratio_of(
     Uses the estimate of `labctl compare`: the geometric mean of the ratios within each round if
     the rounds were interleaved, else the ratio of the geometric means.
     """
-    own, base = _repeats(trials), _repeats(first)
+    own, base = repeats_of(trials), repeats_of(first)
     if not own or not base:
         return None
     found = within_run(own, base, stopped=until is not None)
@@ -92,7 +92,8 @@ def ratio_of(
     return Ratio(found.ratio, found.interval(until.level if until else LEVEL))
 
 
-def _repeats(trials: Iterable[TrialRecord]) -> list[Repeat]:
+def repeats_of(trials: Iterable[TrialRecord]) -> list[Repeat]:
+    """Return the token times of good trials, in ns, with their rounds and positions."""
     return [
         Repeat(trial.repeat, trial.number, time)
         for trial in good_trials(trials)

@@ -66,6 +66,14 @@ STOPPING_COST = 3
 _LUCK = 0.002
 
 
+def stopping_cost(count: int, *, stopped: bool) -> int:
+    """Return the number of values that the interval of a ratio of ``count`` values loses.
+
+    ``stopped``: repeating may have stopped because a result was precise.
+    """
+    return STOPPING_COST if stopped and count > STOPPING_COST else 0
+
+
 @dataclass(frozen=True)
 class Interval:
     """A mean and its interval at ``level`` confidence; all in the unit of the values."""

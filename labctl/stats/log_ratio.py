@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, stdev, variance
 
-from labctl.stats.intervals import STOPPING_COST, Interval, student_cdf, student_quantile
+from labctl.stats.intervals import Interval, stopping_cost, student_cdf, student_quantile
 
 #: Fewer sessions say too little about session-to-session variation.
 LEAST_SESSIONS = 5
@@ -82,14 +82,14 @@ def paired(
     """Compare pairs that were measured one after the other.
 
     Slow drift affects both values of a pair equally and does not change their ratio. ``stopped``:
-    repeating may have stopped because a result was precise (see :data:`STOPPING_COST`). Raises
+    repeating may have stopped because a result was precise (see :func:`stopping_cost`). Raises
     ValueError for fewer than two pairs, sequences of unequal length, or if a value is <= 0.
     """
     logs = [a - b for a, b in zip(_logs(values), _logs(references), strict=True)]
     if len(logs) < 2:
         raise ValueError("a comparison needs two pairs or more")
     spread = stdev(logs)
-    error = spread / math.sqrt(len(logs) - _cost(len(logs), stopped))
+    error = spread / math.sqrt(len(logs) - stopping_cost(len(logs), stopped=stopped))
     return LogRatio(
         fmean(logs), error, len(logs) - 1, spread / math.sqrt(2), len(logs), is_paired=True
     )
@@ -109,7 +109,7 @@ def unpaired(
     if min(counts) < 2:
         raise ValueError("a comparison needs two values or more on each side")
     squares = [
-        variance(side) / (count - _cost(count, stopped))
+        variance(side) / (count - stopping_cost(count, stopped=stopped))
         for side, count in zip(sides, counts, strict=True)
     ]
     total = sum(squares)
@@ -117,7 +117,7 @@ def unpaired(
     if counts[0] != counts[1] and total > 0:
         parts = (square**2 / (n - 1) for square, n in zip(squares, counts, strict=True))
         degrees = total**2 / sum(parts)
-    noise, _ = _within(sides)
+    noise, _ = variance_within(sides)
     mean = fmean(sides[0]) - fmean(sides[1])
     return LogRatio(mean, math.sqrt(total), degrees, math.sqrt(noise), min(counts), is_paired=False)
 
@@ -131,7 +131,7 @@ def within_run(
     """
     mine, theirs = ({one.round: one for one in side} for side in (own, base))
     rounds = sorted(mine.keys() & theirs.keys())
-    if len(rounds) > 1 and _are_interleaved([*mine.values(), *theirs.values()]):
+    if len(rounds) > 1 and are_interleaved([*mine.values(), *theirs.values()]):
         return paired(
             [mine[n].value for n in rounds], [theirs[n].value for n in rounds], stopped=stopped
         )
@@ -144,7 +144,7 @@ def within_run(
     )
 
 
-def _are_interleaved(repeats: Iterable[Repeat]) -> bool:
+def are_interleaved(repeats: Iterable[Repeat]) -> bool:
     """Return True if each round ended before the next one began."""
     rounds: dict[int, list[int]] = {}
     for one in repeats:
@@ -184,11 +184,11 @@ def between_sessions(
     if known_sessions(groups) < LEAST_SESSIONS:
         raise ValueError(f"fewer than {LEAST_SESSIONS} sessions show session-to-session variation")
     means = [[fmean(one) for one in group] for group in groups]
-    between, between_degrees = _within(means)
+    between, between_degrees = variance_within(means)
     shares = [fmean(1 / len(one) for one in group) for group in groups]
     usual = sum((len(g) - 1) * share for g, share in zip(groups, shares, strict=True))
     usual /= between_degrees
-    within, within_degrees = _within([one for group in groups for one in group])
+    within, within_degrees = variance_within([one for group in groups for one in group])
     count = sum(1 / len(side) for side in sides)
     more = sum(share / len(side) for share, side in zip(shares[:2], sides, strict=True))
     parts = [(between * count, between_degrees)]
@@ -207,7 +207,7 @@ def between_sessions(
     )
 
 
-def _within(groups: Iterable[Sequence[float]]) -> tuple[float, int]:
+def variance_within(groups: Iterable[Sequence[float]]) -> tuple[float, int]:
     """Return the pooled variance inside groups, and its degrees of freedom."""
     squares, degrees = 0.0, 0
     for group in groups:
@@ -221,7 +221,3 @@ def _logs(values: Sequence[float]) -> list[float]:
     if min(values, default=1.0) <= 0:
         raise ValueError("a ratio is of values above 0")
     return [math.log(value) for value in values]
-
-
-def _cost(count: int, stopped: bool) -> int:
-    return STOPPING_COST if stopped and count > STOPPING_COST else 0

@@ -136,11 +136,11 @@ def _shares_beyond(
 def _errors(count: int, noise: float) -> tuple[float, Any]:
     """Return the standard error of the mean of pairs, and its possible estimates."""
     true = max(noise, 1e-9) * math.sqrt(2 / count)
-    return true, true * _scatter(count - 1)
+    return true, true * chi_scatter(count - 1)
 
 
 @lru_cache(maxsize=256)
-def _scatter(degrees: int) -> Any:
+def chi_scatter(degrees: int) -> Any:
     """Return equally probable values of an estimated standard deviation divided by the true one."""
     import numpy as np
     from scipy.special import gammaincinv

@@ -1,8 +1,10 @@
 """Noise of groups of values that may contain a few outliers."""
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from statistics import median
 
 from labctl.stats.describe import MAD_TO_SIGMA
@@ -32,15 +34,17 @@ def pooled_scatter(groups: Iterable[Sequence[float]]) -> Scatter | None:
     noise, the result is the standard deviation.
     """
     centred = [_around(group) for group in groups if len(group) > 1]
-    sizes = [abs(value) for group in centred for value in group]
+    sizes = sorted(abs(value) for group in centred for value in group)
     degrees = sum(len(group) - 1 for group in centred)
     if not sizes:
         return None
+    squares = [0.0, *accumulate(size**2 for size in sizes)]
     sigma = MAD_TO_SIGMA * median(sizes) * math.sqrt(len(sizes) / degrees)
     if sigma == 0:  # more than half are equal
-        sigma = math.sqrt(sum(size**2 for size in sizes) / degrees)
+        sigma = math.sqrt(squares[-1] / degrees)
     for _ in range(_ROUNDS):
-        bounded = sum(min(size, _BOUND * sigma) ** 2 for size in sizes)
+        inside = bisect_right(sizes, _BOUND * sigma)
+        bounded = squares[inside] + (len(sizes) - inside) * (_BOUND * sigma) ** 2
         sigma = math.sqrt(bounded / degrees / _SHARE)
     return Scatter(sigma, _WORTH * degrees)
 

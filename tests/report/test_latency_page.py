@@ -105,6 +105,32 @@ def test_an_open_crossing_is_not_told_as_shown() -> None:
     assert told == "q8_0/step may overtake at about 86.7 min (not shown)"
 
 
+def test_a_crossing_is_drawn_where_both_lines_are() -> None:
+    """A line goes on where no larger limit changes an answer; where it ends, nothing crosses it."""
+    made = made_match()
+    faster, *others = made.curves
+    points = faster.points[:6]  # none is extrapolated
+    assert points[-1].seconds > 5000
+    short = replace(faster, points=points)
+    crossings = (replace(made.crossings[0], seconds=points[-1].seconds + 60),)
+    for known_until, count in ((None, 1), (points[-1].seconds, 0)):
+        curves = (replace(short, known_until=known_until), *others)
+        found = replace(made, curves=curves, crossings=crossings)
+        rows = latency_report(found, EN).figures[0].rows
+        assert len([row for row in rows if row["kind"] == "crossing"]) == count
+        tail = [row for row in rows if row["tokens" if "tokens" in row else "kind"] is None]
+        assert {(row["series"], row["kind"], row["marked"]) for row in tail} >= (
+            {("q2_k/step", "measured", False)} if count else set()
+        )
+
+
+def test_the_axis_says_what_is_plotted() -> None:
+    budget, deadline = (str(one.spec) for one in latency_report(made_match(), EN).figures)
+    assert "time of the limit (" in budget
+    assert "deadline (" in deadline
+    assert "time of an answer" not in budget + deadline
+
+
 def test_emulated_times_stay_marked() -> None:
     page = html(latency_report(made_match(execution="emulated"), EN), EN)
     assert page.count("EMULATED: times do not show the speed of a board") >= 2

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import html as html_entities
 import json
+import random
 import re
 import shlex
 from itertools import pairwise
@@ -78,10 +79,8 @@ def test_the_answer_says_that_variants_are_equally_fast(tmp_path: Path) -> None:
 def test_the_answer_corrects_its_interval_for_all_variants(tmp_path: Path) -> None:
     made = [Made("a", 400.0), Made("b", 100.0), Made("c", 200.0)]
     text = answer_of(tmp_path, measured(made))
-    assert re.match(
-        r"b takes the shortest time of 3 variants on rk1: \d+(\.\d)? ms a token\.", text
-    )
-    level = re.search(r"times as fast as a \(([\d.]+)% interval", text)
+    assert text.startswith("b is the fastest of 3 variants on rk1. b is ")
+    level = re.search(r"times as fast as a on rk1 \(([\d.]+)% interval", text)
     assert level
     assert float(level[1]) > 95
 
@@ -118,7 +117,7 @@ def test_the_answer_is_not_the_other_way_round_than_the_ratio(tmp_path: Path) ->
         " 108 ms."
     )
     three = answer_of(tmp_path / "three", timed_run(c=[300.0] * 20, a=fast, b=torn))
-    assert three.startswith("a takes the shortest time of 3 variants on rk1: 100 ms a token. It is")
+    assert three.startswith("a is the fastest of 3 variants on rk1. a is 3.00 times as fast as c")
 
 
 def test_the_answer_names_the_rounds_of_a_ratio_that_the_times_are_not_of(tmp_path: Path) -> None:
@@ -138,14 +137,49 @@ def test_the_answer_names_no_fastest_of_variants_that_are_equally_fast(tmp_path:
     }
     text = answer_of(tmp_path, timed_run(**made))
     assert text.startswith(
-        "c, a, b are equally fast on rk1; none of 4 variants is faster. c is 1.50 times as fast"
+        "c, a, b are equally fast on rk1 (100 ms a token); none of 4 variants is faster."
+        " c is 1.50 times as fast"
     )
     made["a"] = [100.0, 108.0, 97.0, 101.0, 95.0]
     text = answer_of(tmp_path / "noisy", timed_run(**made))
     assert re.match(
-        r"It is unclear on rk1 which of [abc], [abc], [abc] is the fastest of 4 variants\.",
+        r"It is unclear on rk1 which of [abc], [abc], [abc] is the fastest of 4 variants: they take"
+        r" 100 ms a token\.",
         text,
     )
+
+
+def test_the_answer_names_three_variants_and_counts_the_others(tmp_path: Path) -> None:
+    chance = random.Random(1)
+    made = {f"v{n}": [chance.gauss(100, 2) for _ in range(3)] for n in range(59)}
+    text = answer_of(tmp_path, timed_run(**made, slow=[300.0, 303, 298]))
+    assert re.match(
+        r"It is unclear on rk1 which of v\d+, v\d+, v\d+ and \d+ more is the fastest of 60"
+        r" variants: they take 9\d\.\d ms to 1\d\d ms a token\. v\d+ is 3\.08 times as fast as",
+        text,
+    )
+
+
+def test_the_answer_of_many_variants_needs_two_rounds(tmp_path: Path) -> None:
+    text = answer_of(tmp_path, timed_run(a=[100.0], b=[101.0], c=[300.0]))
+    assert text.startswith(
+        "It is unclear on rk1 which of a, b, c is the fastest of 3 variants: they take 100 ms to"
+        " 300 ms a token. There are too few rounds for an interval."
+    )
+
+
+def test_the_answer_names_unlike_variants_apart(tmp_path: Path) -> None:
+    made = timed_run(a=[100.0, 101, 99], b=[200.0, 203, 199], c=[150.0, 152, 149])
+    for differing, begin in (
+        ("c", "b is 0.5"),
+        ("bc", "a takes 100 ms a token on rk1 (95% interval 97.5 ms to 103 ms)."),
+    ):
+        trials = [
+            one.model_copy(update={"comparability": {"cooling": one.variant in differing}})
+            for one in made.trials
+        ]
+        text = answer_of(tmp_path / differing, MeasuredRun(made.run, trials))
+        assert re.search(r"Not compared with a: [bc](, b)? \(cooling: ", text), begin
 
 
 def test_the_answer_tells_a_small_difference_that_is_certain(tmp_path: Path) -> None:
@@ -291,6 +325,59 @@ def test_several_runs_share_a_table_with_a_column_for_the_run(tmp_path: Path) ->
     assert "the run-to-run variation on this board is unknown" in compared.rows[0][-1].text
 
 
+def runs_of(tmp_path: Path, count: int, *variants: Made) -> list[RunDirectory]:
+    return [
+        stored(
+            tmp_path,
+            measured(variants, run_id=f"202611{10 + n}T223000Z-q2-abcde{n}", repeats=4, seed=n + 1),
+        )
+        for n in range(count)
+    ]
+
+
+def test_the_answer_of_several_runs_is_their_comparison(tmp_path: Path) -> None:
+    before, after = runs_of(tmp_path, 2, Made("a"), Made("b", 190.0))
+    found = build_report([before, after], EN).answers
+    assert len(found) == 2
+    for text, name in zip(found, "ab", strict=True):
+        assert re.match(
+            rf"It is unclear on rk1 which is faster, abcde[01]:{name} \(\d+ ms a token\) or"
+            rf" abcde[01]:{name} \(\d+ ms\): the run-to-run variation on this board is unknown",
+            text,
+        )
+    board = stored(tmp_path, measured(run_id="20261121T223000Z-q2-fedcba"))
+    emulated = measured(run_id="20261122T223000Z-q2-abcdef", execution=Execution.EMULATED)
+    mixed = build_report([stored(tmp_path, emulated), board], EN)
+    assert mixed.marks == []
+    assert "(not the speed of a board)" not in mixed.answers[0]
+    assert mixed.answers[0].startswith("fedcba: q2_k is ")
+    told = "Not compared with run fedcba on rk1: 2 of 2 (abcdef:q8_0, abcdef:q2_k)."
+    assert mixed.answers[-2] == told
+    assert mixed.answers[-1].startswith("abcdef:q8_0: execution: board / emulated: results of a")
+
+
+def test_the_answer_of_many_pairs_counts_the_verdicts(tmp_path: Path) -> None:
+    runs = runs_of(tmp_path, 6, Made("a"), Made("b", 190.0))
+    slower = measured([Made("a", 500.0), Made("b", 190.0)], run_id="20261130T223000Z-q2-abcdef")
+    found = build_report([*runs[1:], stored(tmp_path, slower)], EN).answers
+    assert found[0].startswith("Slower than in run abcde1 on rk1: 1 of 10 (abcdef:a ")
+    assert re.match(
+        r"As fast as in run abcde1 on rk1: \d of 10 \((\S+ .\S+, ){2}\S+ .\S+ and \d more; ",
+        found[1],
+    )
+
+
+def test_the_answer_of_more_runs_mixes_no_variants(tmp_path: Path) -> None:
+    found = build_report(runs_of(tmp_path, 7, Made("a"), Made("b", 190.0)), EN).answers
+    for text, name, ms in zip(found, "ab", ("3[78]", "1[89]"), strict=False):
+        assert re.match(
+            rf"{name} takes {ms}\d ms \(run abcde\d\) to {ms}\d ms \(run abcde\d\) a token on rk1,"
+            r" in 7 runs\.",
+            text,
+        )
+    assert found[2:] == ["Runs of different sessions: `labctl compare` judges their differences."]
+
+
 def hostile_run(tmp_path: Path) -> RunDirectory:
     """A run in which everything that others name is hostile."""
     made = measured(
@@ -347,7 +434,10 @@ def test_an_imported_run_is_marked_and_is_unlike_a_run_of_the_lab(tmp_path: Path
         Origin(kind="llama-bench", file="their.json", sha256="0" * 64, imported=BEGAN)
     )
     report = build_report([own, other], EN)
-    assert report.marks == ["IMPORTED from their.json: not measured by this lab."]
+    text = "IMPORTED from their.json: not measured by this lab."
+    assert [text in {one.text for one in run.remarks} for run in report.runs] == [False, True]
+    assert report.marks == []  # above the answer, it would say so of both
+    assert build_report([other], EN).marks == [text]
     assert [row[0].mark for row in report.tables[0].rows] == ["", "", "IMPORTED", "IMPORTED"]
     assert {row[2].text for row in report.tables[1].rows} == {"unlike"}
     assert [len(run.commands) for run in report.runs] == [2, 1]

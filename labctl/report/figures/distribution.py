@@ -114,11 +114,11 @@ def repeats(runs: Sequence[MeasuredRun], words: Language) -> Figure | Missing:
 
 
 def _groups(one: Series, *, by_repeat: bool) -> Iterator[_Group]:
-    tokens = {trial.number: [gap.ns for gap in single_tokens(trial)] for trial in one.trials}
+    tokens = [[gap.ns for gap in single_tokens(trial)] for trial in one.trials]
     if by_repeat:
-        middle = median([time for times in tokens.values() for time in times])
-        for number, trial in enumerate(one.trials, 1):
-            if times := tokens[trial.number]:
+        middle = median([time for times in tokens for time in times])
+        for number, times in enumerate(tokens, 1):
+            if times:
                 label = one.label if len(one.trials) == 1 else f"#{number} {one.label}"
                 yield _Group(label, one.label, times, middle)
     else:

@@ -1,8 +1,9 @@
 """Accuracy over time: the better model for the same time."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from labctl.compare.equal_latency.result import Axis, Crossing, Curve, LatencyMatch
+from labctl.compare.equal_latency.result import Axis, Crossing, Curve, CurvePoint, LatencyMatch
 from labctl.errors import printable_line
 from labctl.report.figures.accuracy import share_axis
 from labctl.report.figures.figure import Figure, Missing, Row, Spec
@@ -20,6 +21,10 @@ _EVERY = 40
 _TITLES: dict[Axis, str] = {
     "budget": "Accuracy over the time of the limit",
     "deadline": "Right and complete answers within a deadline",
+}
+_AXIS_TITLES: dict[Axis, str] = {
+    "budget": "time of the limit ({unit})",
+    "deadline": "deadline ({unit})",
 }
 _CAPTIONS: dict[Axis, str] = {
     "budget": (
@@ -50,19 +55,16 @@ def _over(found: LatencyMatch, axis: Axis, words: Language) -> Figure | Missing:
             title,
             words("it needs two limits or more with accuracies, and a measured time per token"),
         )
-    curves = every[:MOST_SERIES]
+    last = max(one.points[-1].seconds for one in every[:MOST_SERIES])
+    curves = [_continued(one, last) for one in every[:MOST_SERIES]]
     names = [printable_line(one.name) for one in curves]
     times = [point.seconds * 1e9 for one in curves for point in one.points if point.seconds > 0]
     scale = TimeScale.of([max(times)])
-    crossings = [
-        one
-        for one in found.crossings
-        if one.axis == axis and one.seconds is not None and {one.faster, one.slower} <= {*names}
-    ][:_MOST_LABELS]
-    rows: list[Row] = [
-        *(row for one in curves for row in _points(one, scale)),
-        *(row for slot, one in enumerate(crossings) for row in _crossing(one, slot, scale, words)),
-    ]
+    rows: list[Row] = [row for one in curves for row in _points(one, scale)]
+    drawn = {one.name: one.points for one in curves}
+    crossings = [one for one in found.crossings if one.axis == axis and _is_on_both(one, drawn)]
+    for slot, one in enumerate(crossings[:_MOST_LABELS]):
+        rows += _crossing(one, slot, scale, words)
     caption = words(_CAPTIONS[axis])
     if len(curves) < len(every):
         caption += words(
@@ -79,9 +81,25 @@ def _over(found: LatencyMatch, axis: Axis, words: Language) -> Figure | Missing:
         alt=words(
             "Curves: {curves}. {crossings}", curves=", ".join(names), crossings=" ".join(sentences)
         ),
-        spec=_spec(names, scale, rows, words),
+        spec=_spec(names, words(_AXIS_TITLES[axis], unit=scale.unit), rows, words),
         rows=rows,
         warning=warning,
+    )
+
+
+def _continued(curve: Curve, last: float) -> Curve:
+    """Return a curve as drawn: to the last time, where no larger limit changes an answer."""
+    end = curve.points[-1]
+    if curve.known_until is not None or end.seconds >= last:
+        return curve
+    return replace(curve, points=(*curve.points, replace(end, seconds=last, budget=None)))
+
+
+def _is_on_both(one: Crossing, drawn: Mapping[str, Sequence[CurvePoint]]) -> bool:
+    """Return True if both lines of a crossing are drawn at its time."""
+    lines = [drawn.get(name) for name in (one.faster, one.slower)]
+    return one.seconds is not None and all(
+        line and line[0].seconds <= one.seconds <= line[-1].seconds for line in lines
     )
 
 
@@ -128,11 +146,11 @@ def _crossing(one: Crossing, slot: int, scale: TimeScale, words: Language) -> It
     }
 
 
-def _spec(names: Sequence[str], scale: TimeScale, rows: Sequence[Row], words: Language) -> Spec:
+def _spec(names: Sequence[str], time: str, rows: Sequence[Row], words: Language) -> Spec:
     x: Spec = {
         "field": "time",
         "type": "quantitative",
-        "title": words("time of an answer ({unit})", unit=scale.unit),
+        "title": time,
         "scale": {"zero": True, "nice": True},
         "axis": {"tickCount": 6},
     }
@@ -140,11 +158,7 @@ def _spec(names: Sequence[str], scale: TimeScale, rows: Sequence[Row], words: La
     colour = series_colour(names, legend="shape")
     tooltip = [
         {"field": "series", "type": "nominal", "title": words("variant")},
-        {
-            "field": "time",
-            "type": "quantitative",
-            "title": words("time of an answer ({unit})", unit=scale.unit),
-        },
+        {"field": "time", "type": "quantitative", "title": time},
         {"field": "tokens", "type": "quantitative", "title": words("limit of generated tokens")},
         {"field": "text", "type": "nominal", "title": words("right answers")},
     ]

@@ -101,7 +101,7 @@ def all_series(runs: Sequence[MeasuredRun], *, by_run: bool = True) -> list[Seri
     """Return the series of runs, one for each variant of a run.
 
     If a figure cannot distinguish so many, or ``by_run`` is False, a series has the trials of one
-    variant, board and model in all runs.
+    variant, recipe, board and model in all runs.
     """
     apart = _grouped(runs, by_run=True) if by_run else []
     return apart if 0 < len(apart) <= MOST_SERIES else _grouped(runs, by_run=False)
@@ -129,7 +129,8 @@ def _grouped(runs: Sequence[MeasuredRun], *, by_run: bool) -> list[Series]:
         order = {variant: n for n, variant in enumerate(run.run.variants)}
         good = good_trials(run.trials)
         for trial in sorted(good, key=lambda trial: order.get(trial.variant, len(order))):
-            origin = (run.run.id,) if by_run else (trial.board, trial.model.sha256, trial.execution)
+            shared = (run.run.recipe, trial.board, trial.model.sha256, trial.execution)
+            origin = (run.run.id,) if by_run else shared
             key = (trial.variant, *origin)
             groups.setdefault(key, []).append(trial)
             parts.setdefault(key, {})[run.run.id] = run
@@ -148,7 +149,7 @@ def _labels(keys: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
     labels = {}
     for key in keys:
         alike = [other for other in keys if other[0] == key[0]]
-        differing = [n for n, _ in enumerate(key[1:3], 1) if len({other[n] for other in alike}) > 1]
+        differing = [n for n, _ in enumerate(key[1:4], 1) if len({other[n] for other in alike}) > 1]
         words = (key[0], *(key[n].rpartition("-")[2][:12] for n in differing))
         labels[key] = printable_line(" · ".join(words))
     return labels

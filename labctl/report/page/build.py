@@ -1,14 +1,17 @@
 """A report from run directories."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
+from labctl.compare.comparison import Comparison
 from labctl.errors import ConfigError
 from labctl.records.board import Execution
 from labctl.report.figures.catalogue import figures_of
 from labctl.report.page.answer import answers
-from labctl.report.page.comparison import comparison_table
-from labctl.report.page.content import Report
+from labctl.report.page.comparison import compared_runs, comparison_table
+from labctl.report.page.content import Remark, Report, RunSection
 from labctl.report.page.language import Language
 from labctl.report.page.measured import MeasuredRun
 from labctl.report.page.sections import section
@@ -16,9 +19,6 @@ from labctl.report.references import ReferenceRow, references_of
 from labctl.report.result_tables import result_tables
 from labctl.report.table import Table
 from labctl.runs.record.directory import RunDirectory
-
-#: Maximum number of names of recipes and boards in a title.
-_MOST_NAMES = 3
 
 
 def build_report(
@@ -36,15 +36,17 @@ def build_report(
     drawn = figures_of(
         [one.measured for one in runs], language=words.code, quoted=tuple(quoted.values())
     )
+    compared = compared_runs(runs)
+    marks = {one.path: _execution_marks(one, words) for one in runs}
     return Report(
         title=_title(runs, words),
         about=_about(runs, words),
-        marks=_execution_marks(runs, words),
-        answers=answers(runs, words),
-        tables=_tables(runs, tuple(quoted.values()), words),
+        marks=_common(marks.values()),
+        answers=answers(runs, compared, words),
+        tables=_tables(runs, compared, tuple(quoted.values()), words),
         figures=drawn.drawn,
         missing=drawn.missing,
-        runs=[section(one, words) for one in runs],
+        runs=[_section(one, marks[one.path], words) for one in runs],
         damaged=damaged,
         method=_method(words),
     )
@@ -77,41 +79,46 @@ def read_runs(
     return list(runs.values()), damaged
 
 
-def _execution_marks(runs: Sequence[MeasuredRun], words: Language) -> list[str]:
-    """Return a warning for each kind of run that was not measured on a board of this lab."""
-    found: dict[str, None] = {}
-    for one in runs:
-        facts = one.run.facts
-        if facts.execution is Execution.EMULATED:
-            name = facts.emulator or "emulator"
-            found[words("EMULATED ({name}): does not show the speed of a board.", name=name)] = None
-        elif facts.execution is Execution.NATIVE_HOST:
-            text = "NATIVE HOST: measured on the controller itself, not on a board."
-            found[words(text)] = None
-        if one.origin is not None:
-            text = "IMPORTED from {file}: not measured by this lab."
-            found[words(text, file=one.origin.file)] = None
-    return list(found)
+def _execution_marks(one: MeasuredRun, words: Language) -> list[str]:
+    """Return a warning if a run was not measured on a board of this lab."""
+    found, facts = [], one.run.facts
+    if facts.execution is Execution.EMULATED:
+        name = facts.emulator or "emulator"
+        found.append(words("EMULATED ({name}): does not show the speed of a board.", name=name))
+    elif facts.execution is Execution.NATIVE_HOST:
+        found.append(words("NATIVE HOST: measured on the controller itself, not on a board."))
+    if one.origin is not None:
+        text = "IMPORTED from {file}: not measured by this lab."
+        found.append(words(text, file=one.origin.file))
+    return found
+
+
+def _common(marks: Collection[Sequence[str]]) -> list[str]:
+    """Return the warnings that stand above the answer: only if each run has one."""
+    return list(dict.fromkeys(chain.from_iterable(marks))) if all(marks) else []
+
+
+def _section(one: MeasuredRun, marks: Sequence[str], words: Language) -> RunSection:
+    found = section(one, words)
+    return replace(found, remarks=[*(Remark(text, tone="bad") for text in marks), *found.remarks])
 
 
 def _tables(
-    runs: Sequence[MeasuredRun], quoted: Sequence[ReferenceRow], words: Language
+    runs: Sequence[MeasuredRun],
+    compared: Comparison | None,
+    quoted: Sequence[ReferenceRow],
+    words: Language,
 ) -> list[Table]:
     experiment, *details = result_tables([one.results for one in runs], quoted, words)
-    compared = comparison_table(runs, words)
-    return [experiment, *([compared] if compared else []), *details]
+    return [experiment, *([comparison_table(compared, words)] if compared else []), *details]
 
 
 def _title(runs: Sequence[MeasuredRun], words: Language) -> str:
-    recipes = list(dict.fromkeys(one.run.recipe for one in runs))
-    boards = list(dict.fromkeys(one.run.board for one in runs))
-    return words("{recipes} on {boards}", recipes=_some(recipes), boards=_some(boards))
-
-
-def _some(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_NAMES
-    shown = ", ".join(names[:_MOST_NAMES])
-    return f"{shown} … (+{more})" if more > 0 else shown
+    return words(
+        "{recipes} on {boards}",
+        recipes=words.some(one.run.recipe for one in runs),
+        boards=words.some(one.run.board for one in runs),
+    )
 
 
 def _about(runs: Sequence[MeasuredRun], words: Language) -> dict[str, str]:
@@ -123,17 +130,17 @@ def _about(runs: Sequence[MeasuredRun], words: Language) -> dict[str, str]:
         words("Run" if len(runs) == 1 else "Runs"): runs[0].run.id
         if len(runs) == 1
         else str(len(runs)),
-        words("Target"): _some(list(dict.fromkeys(one.run.target for one in runs))),
-        words("System"): _some(list(dict.fromkeys(_system(one) for one in runs))),
+        words("Target"): words.some(one.run.target for one in runs),
+        words("System"): words.some(_system(one) for one in runs),
         words("Measured"): " – ".join(days) + " (UTC)",
         words("Trials"): words("{count} of {planned}", count=trials, planned=planned),
     }
     builds = [f"{a.product} {a.version}" for one in runs for a in one.run.artifacts]
     if builds:
-        about[words("Program")] = _some(list(dict.fromkeys(builds)))
+        about[words("Program")] = words.some(builds)
     tags = [tag for one in runs for tag in one.annotations.tags]
     if tags:
-        about[words("Tags")] = _some(list(dict.fromkeys(tags)))
+        about[words("Tags")] = words.some(tags)
     return about
 
 
@@ -157,6 +164,12 @@ def _method(words: Language) -> list[str]:
             "Ratio: the geometric mean of the ratios of trials of the same round, with Student's"
             " interval of their logarithms. TTFT counts from the start of the program, loading"
             " included. Warm-ups and failed trials are in no figure and no estimate."
+        ),
+        words(
+            "Fastest of several variants: named are all that are not shown to be slower than"
+            " the best one (J. C. Hsu's multiple comparisons with the best, of logarithms, with"
+            " the noise of all variants together; 95 % of such sets contain the true fastest),"
+            " and those judged the same."
         ),
         words(
             "Bound: the time that storage, memory or arithmetic need at the rates measured on this"

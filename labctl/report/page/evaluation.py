@@ -104,7 +104,7 @@ def _marks(one: MeasuredEvaluation, words: Language) -> list[str]:
         marks.append(
             words(
                 "AS DECLARED: the files of these models are not proven: {models}.",
-                models=words.listed(one.declared),
+                models=words.some(one.declared),
             )
         )
     return marks
@@ -132,7 +132,7 @@ def _answers(one: MeasuredEvaluation, words: Language) -> list[str]:
     best_sentence = words(
         "Most right answers, {limit}: {names}, {share} ({low} to {high}; {right} of {total}).",
         limit=limit,
-        names=words.listed(cell.variant for cell in best),
+        names=words.some(cell.variant for cell in best),
         share=f"{most:.1%}",
         low=f"{best[0].interval.low:.1%}",
         high=f"{best[0].interval.high:.1%}",

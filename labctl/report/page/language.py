@@ -14,6 +14,9 @@ from labctl.compare.equal_latency.words import Sentence
 
 Code: TypeAlias = Literal["en", "zh"]
 
+#: Maximum number of names in a sentence or a title.
+MOST_NAMES = 3
+
 
 @cache
 def _texts(code: Code) -> NullTranslations:
@@ -46,6 +49,13 @@ class Language:
     def listed(self, names: Iterable[str]) -> str:
         """Return names as a list in a sentence."""
         return ("、" if self.code == "zh" else ", ").join(names)
+
+    def some(self, names: Iterable[str]) -> str:
+        """Return at most :data:`MOST_NAMES` different names as a list, and the number of others."""
+        found = list(dict.fromkeys(names))
+        shown = self.listed(found[:MOST_NAMES])
+        more = len(found) - MOST_NAMES
+        return self("{names} and {count} more", names=shown, count=more) if more > 0 else shown
 
     def clauses(self, parts: Iterable[str]) -> str:
         """Return the facts of one sentence, joined."""

@@ -107,7 +107,7 @@ def _choice_text(one: Choice, words: Language) -> str:
                   share=share_text(rivals[0].accuracy))
         )  # fmt: skip
     if left := [f"{c.model}/{c.prompt}" for c in one.candidates if c.extrapolated]:
-        said.append(words("Extrapolated there, and left out: {names}.", names=words.listed(left)))
+        said.append(words("Extrapolated there, and left out: {names}.", names=words.some(left)))
     return words.joined(said)
 
 
@@ -141,13 +141,10 @@ def latency_report(found: LatencyMatch, words: Language) -> Report:
 
 def _about(found: LatencyMatch, words: Language) -> dict[str, str]:
     about = {
-        words("Models"): words.listed(one.model for one in found.timings),
-        words("Evaluations"): words.listed(found.evaluations) or "–",
-        words("Timing runs"): words.listed(
-            dict.fromkeys(run for one in found.timings for run in one.runs)
-        )
-        or "–",
-        words("Board"): words.listed(dict.fromkeys(one.board for one in found.timings)) or "–",
+        words("Models"): words.some(one.model for one in found.timings),
+        words("Evaluations"): words.some(found.evaluations) or "–",
+        words("Timing runs"): words.some(run for one in found.timings for run in one.runs) or "–",
+        words("Board"): words.some(one.board for one in found.timings) or "–",
     }
     if found.grader:
         about[words("Grader")] = found.grader
