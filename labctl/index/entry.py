@@ -9,7 +9,7 @@ from labctl.figures.trials import FIGURES
 from labctl.index.rows import Entry, ModelRow, RunRow, TrialRow, moment, verdict_of
 from labctl.records.board import Execution
 from labctl.records.evaluation import EvaluationEnd, EvaluationRecord
-from labctl.records.run import Annotations, ArtifactIdentity, Origin, RunEnd, RunRecord
+from labctl.records.run import Annotations, Origin, PlanRecord, RunEnd, RunRecord
 from labctl.records.serving import ServingRecord
 from labctl.records.trial import ModelIdentity, TrialRecord, TrialState
 from labctl.results.summary import good_trials
@@ -26,16 +26,16 @@ def entry_of(
     *,
     annotations: Annotations,
     stamp: str,
-    warm_ups: int = 0,
+    plan: PlanRecord | None = None,
     origin: Origin | None = None,
 ) -> Entry:
     """Return the rows of a run. ``run_id``: name of its directory, by which it is found.
 
-    The planned ``warm_ups`` do not count as trials. ``origin``: origin of an imported run.
+    ``plan``: None if unknown. ``origin``: origin of an imported run.
     """
     measured = [trial for trial in trials if trial.repeat > 0]
     states = [trial.state for trial in measured]
-    build = _build(run.artifacts)
+    build = run.program
     engine = _mapping(run.recipe_resolved.get("engine"))
     gates = [gate.passed for gate in end.gates] if end else []
     row = RunRow(
@@ -49,11 +49,12 @@ def entry_of(
         board=run.board or None,
         target=run.target or None,
         execution=run.facts.execution,
-        verdict=_verdict(end, trials),
+        verdict=timing_verdict(end, trials),
         failure=end.failure.kind if end and end.failure else None,
         gates_passed=gates.count(True),
         gates_missed=gates.count(False),
-        trials_planned=run.trials_planned - warm_ups,
+        trials_planned=(plan.due({t.number for t in trials}).total() if plan else 0)
+        or run.trials_planned,
         trials_recorded=len(trials),
         trials_ok=states.count(TrialState.OK),
         trials_failed=states.count(TrialState.FAILED),
@@ -97,8 +98,8 @@ def damaged_entry(run_id: str, damage: str, annotations: Annotations, stamp: str
     return Entry(row, tags=tuple(dict.fromkeys(annotations.tags)))
 
 
-def _verdict(end: RunEnd | None, trials: Sequence[TrialRecord]) -> str | None:
-    """Return the verdict on a run, as in the exit status of ``labctl run``."""
+def timing_verdict(end: RunEnd | None, trials: Sequence[TrialRecord]) -> str | None:
+    """Return the verdict on a timing run, as in the exit status of ``labctl run``."""
     if end is None or end.state == "interrupted":
         return None
     if all(trial.execution is Execution.UNKNOWN for trial in trials) and trials:
@@ -129,11 +130,6 @@ def _stated_commit(trials: Iterable[TrialRecord]) -> str | None:
     stated = {trial.timing.program_version for trial in trials if trial.timing}
     only = stated.pop() if len(stated) == 1 else None
     return only.partition(" ")[0] if only else None
-
-
-def _build(artifacts: Iterable[ArtifactIdentity]) -> ArtifactIdentity | None:
-    """Return the program under test, which is not the agent."""
-    return next((one for one in artifacts if one.product != "agent"), None)
 
 
 def trial_row(run_id: str, trial: TrialRecord) -> TrialRow:
@@ -208,11 +204,11 @@ def evaluation_entry(
         finished=moment(end.finished) if end else None,
         board=boards.pop() if len(boards) == 1 else None,
         execution=executions.pop() if len(executions) == 1 else None,
-        verdict=verdict_of(end, failed=end is not None and (end.failed > 0 or not end.accuracies)),
+        verdict=evaluation_verdict(end),
         failure=end.failure.kind if end and end.failure else None,
         gates_passed=gates.count(True),
         gates_missed=gates.count(False),
-        trials_planned=record.planned,
+        trials_planned=end.planned if end else record.planned,
         trials_recorded=recorded,
         trials_ok=end.answered if end else recorded,
         trials_failed=end.failed if end else 0,
@@ -223,6 +219,11 @@ def evaluation_entry(
         note=annotations.note,
     )
     return Entry(row, _model_rows(run_id, record.models), tuple(dict.fromkeys(annotations.tags)))
+
+
+def evaluation_verdict(end: EvaluationEnd | None) -> str | None:
+    """Return the verdict on an evaluation, as in its exit status."""
+    return verdict_of(end, failed=end is not None and (end.failed > 0 or not end.accuracies))
 
 
 def load_test_entry(

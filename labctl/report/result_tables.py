@@ -12,6 +12,7 @@ from labctl.records.run import RunRecord
 from labctl.records.trial import TrialBound, TrialRecord
 from labctl.report.page.language import Language
 from labctl.report.references import ReferenceRow
+from labctl.report.status import Status
 from labctl.report.table import ABSENT, Cell, Column, Table, heading, quantity
 from labctl.results.summary import (
     LEVEL,
@@ -29,12 +30,16 @@ SHORT_BOUNDS = {"storage": "storage", "dram": "DRAM", "compute": "arithmetic"}
 
 @dataclass(frozen=True)
 class Results:
-    """Trials of a run; ``short`` identifies the run, ``marks`` stay with its figures."""
+    """Trials of a run; ``short`` identifies the run, ``marks`` stay with its figures.
+
+    ``status``: None if it is not known; the table then has no row for a variant without trials.
+    """
 
     run: RunRecord
     trials: Sequence[TrialRecord]
     short: str = ""
     marks: str = ""
+    status: Status | None = None
 
     @cached_property
     def rows(self) -> list[VariantSummary]:
@@ -113,8 +118,28 @@ def _experiment(runs: Sequence[Results], words: Language) -> Table:
         ),
         Column(words("Checks")),
     ]
-    rows = [_row(one, row, words, apart=runs) for one in runs for row in one.rows]
+    rows = []
+    for one in runs:
+        rows += [_row(one, row, words, apart=runs) for row in one.rows]
+        rows += _not_begun(one, words, runs, len(columns))
     return Table(words("Experiment"), columns, rows)
+
+
+def _not_begun(
+    one: Results, words: Language, runs: Sequence[Results], width: int
+) -> Iterator[list[Cell]]:
+    """Yield a row for each planned variant without a trial; its last cell has the reason."""
+    if one.status is None:
+        return
+    begun = {row.variant for row in one.rows}
+    for variant in dict.fromkeys((*one.run.variants, *one.status.planned)):
+        planned = one.status.planned[variant]
+        if variant not in begun and planned:
+            reason = one.status.why_missing(words)
+            known = [Cell(variant, mark=one.marks, recorded=True), *_run_cells(one, runs, words)]
+            known += [ABSENT, ABSENT, Cell(f"0/{planned}", 0)]
+            last = Cell(reason, tone="bad" if one.status.is_bad else "")
+            yield [*known, *([ABSENT] * (width - len(known) - 1)), last]
 
 
 def _placed(place: Place) -> list[TrialFigure]:
@@ -159,7 +184,8 @@ def _run_cells(one: Results, runs: Sequence[Results], words: Language) -> list[C
 def _row(
     one: Results, row: VariantSummary, words: Language, *, apart: Sequence[Results]
 ) -> list[Cell]:
-    planned = row.trials_ok + row.trials_failed + row.trials_skipped
+    known = row.trials_ok + row.trials_failed + row.trials_skipped
+    planned = max(known, one.status.planned[row.variant] if one.status else 0)
     cells = [
         Cell(row.variant, tip=row.model.file, mark=one.marks, recorded=True),
         *_run_cells(one, apart, words),

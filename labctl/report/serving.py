@@ -18,7 +18,7 @@ from labctl.evaluation.serving.results import (
     notes,
 )
 from labctl.records.board import Execution
-from labctl.records.run import GateRecord, RunEnd
+from labctl.records.run import GateRecord
 from labctl.records.serving import LatencyLimits
 from labctl.report.details import plain, print_lines, print_table
 from labctl.report.load_tables import load_tables
@@ -60,7 +60,6 @@ def print_load_test(
     console: Console,
     results: LoadTestResults,
     gates: Sequence[GateRecord] = (),
-    end: RunEnd | None = None,
     *,
     wide: bool = False,
 ) -> None:
@@ -82,13 +81,6 @@ def print_load_test(
     print_lines(console, [plain(note) for note in notes(results)])
     loops = dict.fromkeys(one.stage.loop for one in results.stages)
     print_lines(console, [f"[dim]{' '.join([*(_LEGEND[loop] for loop in loops), _TERMS])}[/]"])
-    if end is None:
-        print_lines(console, ["[yellow]the test has not ended, or its controller died[/]"])
-    elif end.failure is not None:
-        why = f"ended early ({end.failure.blame}): {plain(end.failure.message)}"
-        print_lines(console, [f"[red]{why}[/]"])
-    elif end.state == "interrupted":
-        print_lines(console, ["[yellow]interrupted[/]"])
 
 
 def headline(results: LoadTestResults) -> str:
@@ -177,16 +169,14 @@ def load_test_json(results: LoadTestResults, gates: Sequence[GateRecord]) -> str
     return json.dumps(document, indent=2) + "\n"
 
 
-def load_test_text(
-    form: str, results: LoadTestResults, gates: Sequence[GateRecord], end: RunEnd | None
-) -> str:
+def load_test_text(form: str, results: LoadTestResults, gates: Sequence[GateRecord]) -> str:
     """Return the results as ``csv``, ``json`` or ``table``."""
     if form == "csv":
         return load_test_csv(results)
     if form == "json":
         return load_test_json(results, gates)
     console = Console(file=io.StringIO(), width=200, color_system=None, emoji=False)
-    print_load_test(console, results, gates, end, wide=True)
+    print_load_test(console, results, gates, wide=True)
     file = console.file
     assert isinstance(file, io.StringIO)
     return file.getvalue()

@@ -8,8 +8,16 @@ from labctl.figures.figure import Figure, small
 from labctl.report.page.language import Language
 from labctl.units import shown
 
-#: ``bad``: a failure or a warning.
-Tone = Literal["", "bad"]
+#: ``bad``: a failure or a warning; ``open``: not judged.
+Tone = Literal["", "bad", "good", "open", "strong"]
+#: Tone -> style in a terminal.
+STYLES: dict[Tone, str] = {
+    "": "default",
+    "bad": "bold red",
+    "good": "green",
+    "open": "yellow",
+    "strong": "bold",
+}
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ def build_report(
     """Return the report on runs, in their order; it names damaged runs.
 
     ``references``: names of published figures, see :func:`references_of`. Raises ConfigError if no
-    run can be read, or no run has a trial.
+    run can be read.
     """
     runs, damaged = read_runs(directories)
     quoted: dict[str, ReferenceRow] = {}
@@ -47,6 +47,7 @@ def build_report(
         runs=[section(one, words) for one in runs],
         damaged=damaged,
         method=_method(words),
+        status=[one.status for one in runs],
     )
 
 
@@ -55,7 +56,7 @@ def read_runs(
 ) -> tuple[list[MeasuredRun], list[tuple[str, str]]]:
     """Return the readable runs, and the names of the others with the reason.
 
-    Raises ConfigError if no run can be read, or no run has a trial.
+    Raises ConfigError if no run can be read.
     """
     runs: dict[Path, MeasuredRun] = {}
     damaged: list[tuple[str, str]] = []
@@ -70,10 +71,6 @@ def read_runs(
             runs[one.path] = one
     if not runs:
         raise errors[0]
-    if not any(one.trials for one in runs.values()):
-        first = next(iter(runs.values()))
-        message = f"run {first.run.id} has no finished trial"
-        raise ConfigError(message, hint=f"see {first.path}")
     return list(runs.values()), damaged
 
 
@@ -117,8 +114,8 @@ def _some(names: Sequence[str]) -> str:
 def _about(runs: Sequence[MeasuredRun], words: Language) -> dict[str, str]:
     first, last = (by(runs, key=lambda one: one.run.started) for by in (min, max))
     days = dict.fromkeys(f"{one.run.started:%Y-%m-%d}" for one in (first, last))
-    trials = sum(len(one.trials) for one in runs)
-    planned = sum(one.run.trials_planned for one in runs)
+    trials = sum(one.status.good for one in runs)
+    planned = sum(one.status.total for one in runs)
     about = {
         words("Run" if len(runs) == 1 else "Runs"): runs[0].run.id
         if len(runs) == 1
@@ -126,9 +123,10 @@ def _about(runs: Sequence[MeasuredRun], words: Language) -> dict[str, str]:
         words("Target"): _some(list(dict.fromkeys(one.run.target for one in runs))),
         words("System"): _some(list(dict.fromkeys(_system(one) for one in runs))),
         words("Measured"): " – ".join(days) + " (UTC)",
-        words("Trials"): words("{count} of {planned}", count=trials, planned=planned),
+        words("Good trials"): words("{count} of {planned}", count=trials, planned=planned),
     }
-    builds = [f"{a.product} {a.version}" for one in runs for a in one.run.artifacts]
+    programs = (one.run.program for one in runs)
+    builds = [f"{program.product} {program.version}" for program in programs if program]
     if builds:
         about[words("Program")] = _some(list(dict.fromkeys(builds)))
     tags = [tag for one in runs for tag in one.annotations.tags]

@@ -14,9 +14,10 @@ from labctl.records.board import Execution
 from labctl.records.run import RunEnd
 from labctl.report.facts import load_test_facts
 from labctl.report.load_tables import load_name, load_tables
-from labctl.report.page.content import Remark, Report, RunSection, bounded
+from labctl.report.page.content import Report, RunSection, bounded
 from labctl.report.page.language import Language
-from labctl.report.page.sections import end_remarks, files_table
+from labctl.report.page.sections import files_table, gate_remarks
+from labctl.report.remarks import Remark
 from labctl.report.serving import headline
 from labctl.runs.record.directory import RunDirectory
 from labctl.units import digits
@@ -62,8 +63,6 @@ def load_test_report(one: MeasuredLoadTest, words: Language) -> Report:
 
 def _marks(one: MeasuredLoadTest, words: Language) -> Iterator[str]:
     endpoint = one.results.record.endpoint
-    if one.end is None or one.end.state != "finished":
-        yield words("UNFINISHED: these are the figures of the loads so far.")
     if endpoint.execution is Execution.EMULATED:
         yield words("EMULATED ({name}): does not show the speed of a board.", name=endpoint.name)
 
@@ -129,7 +128,7 @@ def _section(one: MeasuredLoadTest, words: Language) -> RunSection:
 
 
 def _remarks(one: MeasuredLoadTest, words: Language) -> Iterator[Remark]:
-    yield from end_remarks(one.end, words)
+    yield from gate_remarks(one.end, words)
     for note in notes(one.results):
         yield Remark(note)
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from labctl.errors import printable_line
+from labctl.report.markdown import quote
 from labctl.report.page.content import Report, RunSection
 from labctl.report.page.language import Language
 from labctl.report.table import Table
@@ -16,6 +17,9 @@ def markdown(report: Report, words: Language) -> str:
 
 def _lines(report: Report, words: Language) -> Iterator[str]:
     yield from (f"# {_text(report.title)}", "")
+    for one in report.status:
+        yield from (f"**{_text(one.line(words))}**", "")
+        yield from quote(one.reason.last_lines if one.reason else ())
     yield from (f"- {name}: {_text(text)}" for name, text in report.about.items())
     yield from ("", f"## {words('Answer')}", "")
     for mark in report.marks:
@@ -48,7 +52,9 @@ def _run(run: RunSection, words: Language) -> Iterator[str]:
     yield from (f"### {_text(run.heading)}", "")
     if run.remarks:
         yield from (f"#### {words('Remarks')}", "")
-        yield from (f"- {_text(one.lead + one.text)}" for one in run.remarks)
+        for one in run.remarks:
+            yield f"- {_text(one.lead + one.text)}"
+            yield from (f"  {line}" for line in quote(one.last_lines))
         yield ""
     for table in run.tables:
         yield from _table(table)
