@@ -8,6 +8,7 @@ from labctl.report.figures.accuracy import share_axis
 from labctl.report.figures.figure import Figure, Missing, Row, Spec
 from labctl.report.figures.marks import TimeScale, only, series_colour, series_shape, text_at
 from labctl.report.figures.theme import MOST_SERIES
+from labctl.report.names import short_names
 from labctl.report.page.language import Language
 from labctl.units import duration
 
@@ -52,6 +53,8 @@ def _over(found: LatencyMatch, axis: Axis, words: Language) -> Figure | Missing:
         )
     curves = every[:MOST_SERIES]
     names = [printable_line(one.name) for one in curves]
+    short = short_names(one.name for one in every)
+    labels = [printable_line(short[one.name]) for one in curves]
     times = [point.seconds * 1e9 for one in curves for point in one.points if point.seconds > 0]
     scale = TimeScale.of([max(times)])
     crossings = [
@@ -60,7 +63,11 @@ def _over(found: LatencyMatch, axis: Axis, words: Language) -> Figure | Missing:
         if one.axis == axis and one.seconds is not None and {one.faster, one.slower} <= {*names}
     ][:_MOST_LABELS]
     rows: list[Row] = [
-        *(row for one in curves for row in _points(one, scale)),
+        *(
+            {**row, "series": label}
+            for one, label in zip(curves, labels, strict=True)
+            for row in _points(one, scale)
+        ),
         *(row for slot, one in enumerate(crossings) for row in _crossing(one, slot, scale, words)),
     ]
     caption = words(_CAPTIONS[axis])
@@ -77,9 +84,9 @@ def _over(found: LatencyMatch, axis: Axis, words: Language) -> Figure | Missing:
         title=title,
         caption=caption,
         alt=words(
-            "Curves: {curves}. {crossings}", curves=", ".join(names), crossings=" ".join(sentences)
+            "Curves: {curves}. {crossings}", curves=", ".join(labels), crossings=" ".join(sentences)
         ),
-        spec=_spec(names, scale, rows, words),
+        spec=_spec(labels, scale, rows, words),
         rows=rows,
         warning=warning,
     )
