@@ -20,8 +20,13 @@ def line(cells: Sequence[str]) -> str:
 
 
 def cell(text: str) -> str:
-    """Return text of boards and programs for a Markdown line: no cell, HTML, control sequence."""
-    return re.sub(r"([\\|<])", r"\\\1", printable_line(text))
+    """Return text of boards and people for a Markdown line: no markup, link, cell, HTML, control.
+
+    The marks are those of GitHub's Markdown (GFM 0.29).
+    """
+    text = re.sub(r"([\\`*\[\]<|&~])", r"\\\1", printable_line(text))
+    text = re.sub(r"(?<!\w)_|_(?!\w)", r"\\_", text)
+    return re.sub(r"^([#>+-]|\d+[.)])(?=\s|$)", r"\\\1", text)
 
 
 def quote(lines: Sequence[str]) -> Iterator[str]:

@@ -140,7 +140,7 @@ def _not_begun(
             reason = one.status.why_missing(words)
             known = [named(variant, _short(runs), mark=one.marks), *_run_cells(one, runs, words)]
             known += [ABSENT, ABSENT, Cell(f"0/{planned}", 0)]
-            last = Cell(reason, tone="bad" if one.status.is_bad else "")
+            last = Cell(reason, tone="bad" if one.status.is_bad else "", short="not begun")
             yield [*known, *([ABSENT] * (width - len(known) - 1)), last]
 
 

@@ -147,8 +147,8 @@ def _headline(run: RunRecord) -> str:
 
 
 _LEGEND = (
-    "TTFT: process start to first token, load included; per token: geometric mean over the trials"
-    " of each one's mean; ratio: to the first row, geometric mean over rounds; ~: without an"
+    "TTFT: process start to first token, load included; time per token: geometric mean over the"
+    " trials of each one's mean; ratio: to the first row, geometric mean over rounds; ~: without an"
     " interval."
 )
 _SHORT_LEGEND = "±: the wider side of the {level} interval. More: --wide."

@@ -14,6 +14,7 @@ from labctl.report.page.measured import MeasuredRun
 from labctl.report.page.sections import section
 from labctl.report.references import ReferenceRow, references_of
 from labctl.report.result_tables import result_tables
+from labctl.report.status import Status
 from labctl.report.table import Table
 from labctl.runs.record.directory import RunDirectory
 
@@ -47,7 +48,7 @@ def build_report(
         runs=[section(one, words) for one in runs],
         damaged=damaged,
         method=_method(words),
-        status=[one.status for one in runs],
+        status=_told([one.status for one in runs]),
     )
 
 
@@ -89,6 +90,12 @@ def _execution_marks(runs: Sequence[MeasuredRun], words: Language) -> list[str]:
             text = "IMPORTED from {file}: not measured by this lab."
             found[words(text, file=one.origin.file)] = None
     return list(found)
+
+
+def _told(found: Sequence[Status]) -> list[Status]:
+    """Return the states that stand first: all of a few runs, else only those that did not pass."""
+    others = [one for one in found if one.state != "passed"]
+    return list(found) if len(found) <= _MOST_NAMES else others[:_MOST_NAMES]
 
 
 def _tables(
