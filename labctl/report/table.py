@@ -107,14 +107,18 @@ def heading(figure: Figure[Any], words: Language) -> Column:
 def plain_cells(table: Table, *, brief: bool = False) -> tuple[list[str], list[tuple[str, ...]]]:
     """Return a table as texts for a terminal: headings (``>``: to the right), and its rows.
 
-    ``brief``: only what fits in 80 columns.
+    A last column has the marks of the rows, if any. ``brief``: only what fits in 80 columns.
     """
     chosen = [at for at, column in enumerate(table.columns) if not (brief and column.roomy)]
     headings = []
     for column in (table.columns[at] for at in chosen):
         name = (brief and column.short) or small(column.heading)
         headings.append(f"{'>' if column.numeric else ''}{name}")
-    return headings, [tuple(_plain(row[at], brief=brief) for at in chosen) for row in table.rows]
+    rows = [tuple(_plain(row[at], brief=brief) for at in chosen) for row in table.rows]
+    marks = [row[0].mark for row in table.rows]
+    if any(marks):
+        return [*headings, ""], [(*row, mark) for row, mark in zip(rows, marks, strict=True)]
+    return headings, rows
 
 
 def _plain(cell: Cell, *, brief: bool) -> str:

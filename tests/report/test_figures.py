@@ -22,7 +22,6 @@ from labctl.report.figures.figure import Figure
 from labctl.report.figures.files import write_figure
 from labctl.report.figures.measured import MeasuredRun
 from labctl.report.figures.theme import MOST_SERIES
-from labctl.report.names import short_names
 from labctl.report.page.language import Code
 from labctl.stats.describe import geometric_mean, median
 from labctl.stats.intervals import geometric_interval
@@ -118,8 +117,8 @@ def test_names_are_data_and_never_a_part_of_an_expression() -> None:
         chart = one.chart()
         assert not {"calculate", "url", "href", "labelExpr"} & set(strings(chart))
         vega = vl_convert.vegalite_to_vega(chart)
-        shown = (HOSTILE, short_names([HOSTILE, "q2_k"])[HOSTILE])
-        assert any(name in text for text in strings(vega) for name in shown) or "q2_k" in one.title
+        shown = HOSTILE[-8:]  # a long name loses its beginning
+        assert any(shown in text for text in strings(vega)) or "q2_k" in one.title
         assert not [text for text in expressions(vega) if "onload" in text or "cmd" in text]
 
 

@@ -25,7 +25,10 @@ _MOST_ROWS = 16
 
 def evaluation_figures(table: AccuracyTable, words: Language) -> list[Figure | Missing]:
     """Draw the accuracy over the token limit, for each grader, and the answers' lengths."""
-    return [*(_accuracy(table, grader, words) for grader in table.graders), _lengths(table, words)]
+    return [
+        *(_accuracy(table, grader, words) for grader in table.distinct_graders),
+        _lengths(table, words),
+    ]
 
 
 def share_axis(title: str, rows: Sequence[Row]) -> Spec:
