@@ -27,7 +27,7 @@ _MOST_LINES, _MOST_TEXT = 8, 160
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a run is not good: who must act, what happened, and the program's last lines."""
+    """Reason for a run that is not good: who must act, what happened, a program's last lines."""
 
     text: str
     blame: str = ""
@@ -77,7 +77,7 @@ class Status:
         elif self.unit == "answers":
             yield words("{good} of {total} answers", **counts)
         else:
-            yield words("{good} loads measured", good=self.good)
+            yield words("loads measured: {good}", good=self.good)
         if self.since is not None:
             when = f"{self.since:%Y-%m-%d %H:%M} UTC"
             yield words("since {when}" if self.state == "running" else "ended {when}", when=when)
