@@ -7,12 +7,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from labctl.api.comparison import Comparison
     from labctl.api.lab import Lab, Runs, open_lab
     from labctl.api.run import Run, Trial, Trials
     from labctl.api.telemetry import Telemetry
 
 #: Imported when they are first used: a command needs none of them.
 _MODULES = {
+    "Comparison": "labctl.api.comparison",
     "Lab": "labctl.api.lab",
     "Run": "labctl.api.run",
     "Runs": "labctl.api.lab",
@@ -21,7 +23,7 @@ _MODULES = {
     "Trials": "labctl.api.run",
     "open_lab": "labctl.api.lab",
 }
-__all__ = ["Lab", "Run", "Runs", "Telemetry", "Trial", "Trials", "open_lab"]
+__all__ = ["Comparison", "Lab", "Run", "Runs", "Telemetry", "Trial", "Trials", "open_lab"]
 
 
 def __getattr__(name: str) -> object:

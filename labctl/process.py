@@ -301,9 +301,8 @@ def run_streaming(
     tail: deque[str] = deque(maxlen=TAIL_LINES)
     with _appending(log) as note:
         process = start(argv, cwd=cwd, env=env, stderr=subprocess.STDOUT, keep_open=keep_open)
-        with _ended_after(process, timeout) as expired:
-            assert process.stdout is not None
-            for raw in iter(partial(_next_line, process.stdout), b""):
+        with _ended_after(process, timeout) as (output, expired):
+            for raw in iter(partial(_next_line, output), b""):
                 line = raw.decode(errors="replace").rstrip("\n")
                 tail.append(line)
                 note(raw)
@@ -334,9 +333,8 @@ def run_live(
     """
     process = start(argv, cwd=cwd, stderr=subprocess.STDOUT)
     tail = b""
-    with _ended_after(process, timeout) as expired:
-        assert process.stdout is not None
-        while piece := _next_piece(process.stdout):
+    with _ended_after(process, timeout) as (output, expired):
+        while piece := _next_piece(output):
             tail = (tail + piece)[-PIECE_BYTES:]
             write(piece)
     if expired.is_set():
@@ -355,12 +353,15 @@ def _next_piece(stream: IO[bytes]) -> bytes:
 
 
 @contextmanager
-def _ended_after(process: "subprocess.Popen[bytes]", timeout: float) -> Iterator[threading.Event]:
+def _ended_after(
+    process: "subprocess.Popen[bytes]", timeout: float
+) -> Iterator[tuple[IO[bytes], threading.Event]]:
     """While its output is read: a program is stopped after ``timeout`` s, and on any error.
 
     The event is set when the time was over. After the block the program has ended.
     """
-    expired = threading.Event()
+    expired, output = threading.Event(), process.stdout
+    assert output is not None  # start() gives it a pipe
 
     def expire() -> None:
         expired.set()
@@ -369,7 +370,7 @@ def _ended_after(process: "subprocess.Popen[bytes]", timeout: float) -> Iterator
     timer = threading.Timer(timeout, expire)
     timer.start()
     try:
-        yield expired
+        yield output, expired
         with interrupts.waiting():
             process.wait()
     except BaseException:
@@ -378,8 +379,7 @@ def _ended_after(process: "subprocess.Popen[bytes]", timeout: float) -> Iterator
     finally:
         timer.cancel()
         timer.join()
-        assert process.stdout is not None
-        process.stdout.close()
+        output.close()
 
 
 @contextmanager

@@ -3,13 +3,19 @@
 from collections.abc import Iterable
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """``" (did you mean 'x'?)"`` for the nearest known name; empty if no name is near."""
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """Return the nearest known name; None if no name is near."""
     import difflib  # not at start-up: only a mistake needs it
 
     names = {name.casefold(): name for name in known}
     near = difflib.get_close_matches(word.casefold(), names, n=1, cutoff=0.6)
-    return f" (did you mean '{names[near[0]]}'?)" if near else ""
+    return names[near[0]] if near else None
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """``" (did you mean 'x'?)"`` for the nearest known name; empty if no name is near."""
+    near = nearest(word, known)
+    return f" (did you mean '{near}'?)" if near else ""
 
 
 def listed(words: Iterable[str], *, joiner: str = "or") -> str:

@@ -1,6 +1,7 @@
 """As people read them: durations and sizes with three digits and a unit, numbers in ranges."""
 
 import math
+import re
 import unicodedata
 from collections.abc import Callable, Collection
 from datetime import datetime, time, timedelta
@@ -58,6 +59,11 @@ def ranges(numbers: Collection[int]) -> str:
         else:
             parts.append([number, number])
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
+
+
+def natural_order(text: str) -> str:
+    """Return a key to sort names as people count: ``rk2`` before ``rk11``."""
+    return re.sub(r"\d+", lambda number: number[0].zfill(20), text)
 
 
 def digits(value: float, count: int = 3) -> str:

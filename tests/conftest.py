@@ -10,6 +10,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from postgres_server import PostgresServer
 
 sys.path.insert(0, str(Path(__file__).parent / "support"))
@@ -27,6 +29,25 @@ def pytest_collection_finish() -> None:
     """Spare garbage collections the look at all that was collected: a second each, and more."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def certificates() -> Iterator[None]:
+    """Read the certificates of this system once: 30 ms and more for each request else."""
+    from labctl import http
+
+    read, found = http._certificates, dict[tuple[str | None, ...], "SSLContext"]()
+
+    def kept() -> "SSLContext":
+        named = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+        key = tuple(map(os.environ.get, named))
+        if key not in found:
+            found[key] = read()
+        return found[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(http, "_certificates", kept)
+        yield
 
 
 @pytest.fixture

@@ -6,12 +6,14 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack, overload
 
-from labctl.api.run import Run, Trial, Trials
-from labctl.api.telemetry import data_frame
+from labctl.api.comparison import Comparison
+from labctl.api.frames import data_frame
+from labctl.api.run import Run, Trial, Trials, plotted
 from labctl.config.lab import FILE_NAME, LabFile, find_lab, find_lab_root
 from labctl.errors import ConfigError
 from labctl.index.filters import STATES, VERDICTS, Filter, parse_moment
-from labctl.index.rows import parameter_text
+from labctl.index.index import run_columns
+from labctl.index.rows import LISTED, parameter_text
 from labctl.runs.record.baselines import find_only_run
 from labctl.runs.record.repository import RunRepository
 from labctl.suggestions import unknown
@@ -20,7 +22,7 @@ from labctl.transport.registry import TRANSPORTS
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from labctl.compare.comparison import Comparison
+    from labctl.report.figures.figure import Figure
 
 Words = str | Sequence[str]
 Value = bool | int | float | str
@@ -74,8 +76,33 @@ class Runs(Sequence[Run]):
 
         Raises ConfigError without pandas.
         """
-        rows = [one.indexed.document() for one in self]
-        return data_frame(rows, moments=("started", "finished"))
+        rows = [{"ahead_of_clock": False, **one.indexed.document()} for one in self]
+        return data_frame(rows, run_columns())
+
+    def plot(self, name: str | None = None) -> "Figure":
+        """Return a figure of the report on these runs, by default the first; a notebook draws it.
+
+        Raises ConfigError for an unknown name (with the names that there are), and as
+        :meth:`Run.to_pandas`.
+        """
+        return plotted([one.path for one in self], name)
+
+    def _repr_html_(self) -> str:
+        from labctl.report import notebook
+
+        figures = [one for one in LISTED if one.listed == "brief"]
+        names = ("id", "recipe", "board", "execution", "state", "verdict")
+        rows = [
+            (
+                *(str(getattr(one.row, name) or "-") for name in names),
+                f"{one.row.trials_ok}/{one.row.trials_planned}",
+                *(figure.spread(one.row.figures) for figure in figures),
+                " ".join(one.tags),
+            )
+            for one in self
+        ]
+        headings = (*names, ">good trials", *(f">{one.short}" for one in figures), "tags")
+        return notebook.table(headings, rows)
 
 
 class Lab:
@@ -119,7 +146,7 @@ class Lab:
 
     def compare(
         self, *sides: "str | Run", allow: Collection[str] = (), figures: Sequence[str] = ()
-    ) -> "Comparison":
+    ) -> Comparison:
         """Compare runs, variants (``RUN:VARIANT``) or baselines with the first of them.
 
         A single run: its other variants are compared with its first. ``allow`` names keys that may
@@ -135,12 +162,13 @@ class Lab:
         from labctl.compare.verdicts import compare
 
         names = [side if isinstance(side, str) else side.id for side in sides] or ["latest"]
-        return compare(
+        found = compare(
             find_pairs(tuple(names), self._file, self._folder),
             figures=checked_names(tuple(figures)),
             allow=allow,
             history=board_history(RunRepository(self._folder)),
         )
+        return Comparison(found)
 
     def __repr__(self) -> str:
         return f"<lab {self.root}>"

@@ -1,36 +1,17 @@
-"""Telemetry of a trial as arrays, and rows as a pandas table.
-
-labctl itself does not need pandas.
-"""
+"""Telemetry of a trial as arrays."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
-from labctl.errors import ConfigError
-from labctl.records.telemetry import TelemetrySample
+from pydantic import BaseModel
+
+from labctl.api.frames import data_frame
+from labctl.records.telemetry import StreamSoFar, TelemetrySample
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
     from pandas import DataFrame
-
-
-def data_frame(rows: Sequence[Mapping[str, object]], moments: Sequence[str] = ()) -> "DataFrame":
-    """Return rows as a table; convert the columns ``moments`` to times in UTC.
-
-    Unknown values are missing values of pandas. Raises ConfigError if pandas is not installed.
-    """
-    try:
-        import pandas
-    except ImportError as error:
-        raise ConfigError(
-            "to_pandas() needs pandas, which is not installed", hint="pip install pandas"
-        ) from error
-    table = pandas.DataFrame(list(rows)).convert_dtypes()
-    for name in moments:
-        if name in table:
-            table[name] = pandas.to_datetime(table[name], utc=True, format="ISO8601")
-    return table
 
 
 _TIME = "mono_ns"
@@ -71,9 +52,39 @@ class Telemetry(Mapping[str, "NDArray[np.float64]"]):
 
     def to_pandas(self) -> "DataFrame":
         """Return a table with a row for each sample. Raises ConfigError without pandas."""
-        columns = {"seconds": self.seconds, **self._arrays}
-        rows = zip(*(array.tolist() for array in columns.values()), strict=True)
-        return data_frame([dict(zip(columns, row, strict=True)) for row in rows])
+        rows = [
+            {"seconds": second}
+            | {name: int(one[at]) for name, one in self.items() if one[at] == one[at]}  # not NaN
+            for at, second in enumerate(self.seconds.tolist())
+        ]
+        return data_frame(rows, {"seconds": float, **dict.fromkeys(_fields(TelemetrySample), int)})
+
+    def __repr__(self) -> str:
+        return f"<telemetry, {len(self.seconds)} samples>"
+
+    def _repr_html_(self) -> str:
+        import numpy as np
+
+        from labctl.report import notebook
+
+        rows = [
+            (name, *(f"{value:.0f}" for value in (np.nanmin(one), np.nanmean(one), np.nanmax(one))))
+            for name, one in self.items()
+            if name != _TIME
+        ]
+        over = f" over {np.ptp(self.seconds):.4g} s" if len(self.seconds) else ""
+        told = notebook.lines([f"{len(self.seconds)} samples{over}"])
+        return told + (notebook.table(("field", ">least", ">mean", ">most"), rows) if rows else "")
+
+
+def _fields(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """Yield the fields of each sample, without mappings: their keys are a board's own."""
+    for name, field in model.model_fields.items():
+        kinds = get_args(field.annotation) or (field.annotation,)
+        if StreamSoFar in kinds:
+            yield from _fields(StreamSoFar, f"{prefix}{name}.")
+        elif int in kinds and str not in kinds:
+            yield f"{prefix}{name}"
 
 
 def _flat(values: Mapping[str, object], prefix: str = "") -> dict[str, float]:

@@ -28,7 +28,7 @@ from labctl.files import appearing, host_writes, sync_directory
 from labctl.records.base import Record
 from labctl.records.telemetry import TelemetrySample
 from labctl.records.trial import JobStatus
-from labctl.transport.base import CommandResult, board_error, last_object, remote_words, require
+from labctl.transport.base import CommandResult, board_error, remote_words, require
 
 
 class DirectoryUsed(BoardError):
@@ -282,9 +282,6 @@ class BroughtFiles:
         changed = re.search(rb"(?m)^changed (.+)$", answer.output)
         if changed and answer.exit_status == 1:  # the reply has no contents
             raise files_changed(changed[1].decode(errors="replace"))
-        told = last_object(answer.text) if answer.exit_status == 2 else None
-        if told is not None and "error" in told:  # from agents before version 6
-            raise refusal(str(told["error"]), str(told.get("message")), what)
         require(answer, what)
         head, _, rest = answer.output.partition(b"\n\n")
         names, contents = [], {}

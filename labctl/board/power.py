@@ -16,7 +16,8 @@ from typing import TypeVar
 
 from labctl.board.lease import BoardLease
 from labctl.errors import BoardBusy, BoardError, LeaseLost, LinkError
-from labctl.state.leases import BoardLeases, StateLease, steady_seconds
+from labctl.state.lease import StateLease, steady_seconds
+from labctl.state.leases import BoardLeases
 from labctl.transport.base import Transport
 from labctl.transport.readiness import reboot
 

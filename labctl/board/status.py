@@ -13,7 +13,7 @@ from labctl.errors import LabctlError, printable_line
 from labctl.records.board import Execution
 from labctl.state.events import this_user
 from labctl.state.health import BY_PEOPLE, BoardHealth, Health
-from labctl.state.leases import StateLease
+from labctl.state.lease import StateLease
 from labctl.state.reservations import Reservation
 from labctl.state.state import lab_state
 from labctl.transport.base import Transport
@@ -143,15 +143,10 @@ class BoardUsage:
             why = f": {kept.reason}" if kept.reason else ""
             times = f"since {local_time(kept.begins)} until {local_time(kept.ends)}"
             parts.append(f"{words[kept.kind]}{who} {times}{why}")
-        if (self.health is not None and self.health.checked_at) or not self._is_fine:
-            assert self.health is not None
-            why = f" ({self.health.reason})" if self.health.reason else ""
-            parts.append(f"health {self.health.health}{why}")
+        if (health := self.health) and (health.checked_at or not health.may_work):
+            why = f" ({health.reason})" if health.reason else ""
+            parts.append(f"health {health.health}{why}")
         return printable_line("; ".join(parts))
-
-    @property
-    def _is_fine(self) -> bool:
-        return self.health is None or self.health.may_work
 
 
 def board_usages(lab: LabFile, contacts: Mapping[str, str]) -> dict[str, BoardUsage]:

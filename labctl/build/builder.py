@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from importlib.metadata import version as installed_version
 from pathlib import Path
 
 from labctl.build.artifact import Artifact, mark_current, publish, read_artifact
@@ -15,6 +14,7 @@ from labctl.build.proof import examine, is_proven
 from labctl.build.source import Source
 from labctl.build.source_lacks import blamed
 from labctl.build.workspace import Workspace
+from labctl.distribution import labctl_version
 from labctl.errors import CompileError, ConfigError, HostTimeout, JobError
 from labctl.folders import cache_dir
 from labctl.locks import locked
@@ -100,7 +100,7 @@ def _build_missing(plan: Plan, lock: int, on_progress: OnProgress) -> Artifact:
         flags=plan.order.flags,
         materials=bill_of_materials(plan.order, plan.source.identity),
         why_builder=plan.choice.why,
-        labctl_version=installed_version("labctl"),
+        labctl_version=labctl_version(),
         tools={**known, **records},
         untrusted=plan.untrusted,
     )

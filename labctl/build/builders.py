@@ -13,6 +13,7 @@ from labctl.build.toolchain import Needs, Toolchain
 from labctl.build.workspace import Builder
 from labctl.config.lab import FILE_NAME, find_lab
 from labctl.config.target import Target
+from labctl.distribution import install_extra
 from labctl.errors import ConfigError, HostError, ToolMissing
 from labctl.suggestions import listed, unknown
 from labctl.transport.registry import TRANSPORTS
@@ -45,7 +46,7 @@ def ssh_builder(host: str | None, lab_root: Path | None) -> Builder:
             raise
         raise ToolMissing(
             f"builds over ssh need the Python package {error.name!r}",
-            hint="pip install 'labctl[ssh]'",
+            hint=install_extra("ssh"),
         ) from error
     return SshBuilder(host, hosts, lab.root)
 

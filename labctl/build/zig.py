@@ -14,10 +14,11 @@ from pathlib import Path
 from labctl.build.manifest import CompilerKind, Machine, ToolchainIdentity
 from labctl.build.toolchain import BUILD_ENVIRONMENT, Needs, Toolchain
 from labctl.config.target import Target
+from labctl.distribution import install_extra
 from labctl.errors import ToolMissing
 from labctl.folders import cache_dir
 
-HINT = "run `pip install 'labctl[build]'` in this Python environment"
+HINT = f"run `{install_extra('build')}` in this Python environment"
 
 #: For all languages. ``-s``: no debug information, also in zig's own libraries, which zig would
 #: otherwise build a second time. With its default sanitizer, zig traps undefined behaviour in

@@ -25,6 +25,7 @@ from pydantic import Field, JsonValue
 
 from labctl.errors import ConfigError
 from labctl.records.base import Record
+from labctl.units import counted
 
 SUFFIX = ".labctl.zip"
 MANIFEST = "bundle.json"
@@ -64,12 +65,31 @@ class Entry(Record):
     size_bytes: int = Field(ge=0)
 
 
+#: Kind of identities -> its words.
+REPLACED = {
+    "host": "names of hosts",
+    "user": "names of users",
+    "home": "home folders",
+    "lab": "the lab's folder",
+    "path": "paths on this host",
+    "serial": "serial numbers",
+    "boot": "ids of a board's start (boot_id)",
+    "address": "network addresses",
+    "key": "keys and passwords",
+}
+
+
 class LeftOut(Record):
     """One kind of replaced identities."""
 
     kind: str = Field(description="host, user, home, lab, path, serial, boot, address, key")
     times: int
     entries: tuple[str, ...] = Field(description="where")
+
+    def __str__(self) -> str:
+        """Return it for people: ``serial numbers (13 replaced in 2 files)``."""
+        where = counted(len(self.entries), "file")
+        return f"{REPLACED.get(self.kind, self.kind)} ({self.times} replaced in {where})"
 
 
 class ModelOrigin(Record):

@@ -9,7 +9,6 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable
-from importlib.metadata import version
 from pathlib import Path
 
 from labctl.bundle import form
@@ -19,6 +18,7 @@ from labctl.bundle.identity import secrets_of, vocabulary_of
 from labctl.bundle.redact import Redactor
 from labctl.bundle.signature import sign
 from labctl.config.lab import find_lab_root
+from labctl.distribution import labctl_version
 from labctl.errors import ConfigError
 from labctl.files import appearing
 from labctl.runs.record.directory import RunDirectory
@@ -147,7 +147,7 @@ def make_bundle(
             run=run.id,
             recipe=run.recipe,
             target=run.target,
-            labctl_version=version("labctl"),
+            labctl_version=labctl_version(),
             with_identity=with_identity,
             left_out=_left_out(redactor.counts) if redactor else (),
             notes=(*contents.missing, *words),

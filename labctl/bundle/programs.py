@@ -63,10 +63,18 @@ def plan_program(bundle: Bundle, known: BundledRun, recipe: Recipe, lab_root: Pa
         return ProgramPlan(
             (*sources, f"  here: built before from the same source, by {own.toolchain}")
         )
-    now = source_now(recipe.target, identity.product, identity.version, lab_root)
+    return _from_source(bundle, manifest, recipe, lab_root, sources)
+
+
+def _from_source(
+    bundle: Bundle, manifest: Manifest, recipe: Recipe, lab_root: Path, sources: tuple[str, ...]
+) -> ProgramPlan:
+    """Plan the builds, if this labctl's own build spec has the measured source."""
+    what = f"{manifest.product} {manifest.version}"
+    now = source_now(recipe.target, manifest.product, manifest.version, lab_root)
     if now is None or now.identity.digest != manifest.source.digest:
         has = f"has {now.identity.revision}" if now else "has no such version"
-        spec = f"{bundle.path}/build/{identity.product}/spec.yaml"
+        spec = f"{bundle.path}/build/{manifest.product}/spec.yaml"
         return ProgramPlan(
             sources,
             missing=Missing(

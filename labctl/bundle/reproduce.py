@@ -22,8 +22,7 @@ from labctl.errors import ConfigError
 from labctl.file_hashes import sha256_file
 from labctl.files import host_writes, write_atomic
 from labctl.progress import Progress
-from labctl.records.trial import TrialState
-from labctl.results.summary import ESTIMATE
+from labctl.results.summary import ESTIMATE, good_trials
 from labctl.runs.inputs.prepare import find_files, read_recipe
 from labctl.runs.observer import Observer
 from labctl.runs.record.directory import RunDirectory
@@ -198,10 +197,9 @@ def _imported(planned: Reproduction, observer: Observer) -> RunDirectory:
 def _outputs(outcome: Outcome) -> dict[str, str]:
     """Return for each variant the hash of the output of its first good repeat."""
     found: dict[str, str] = {}
-    for trial in outcome.trials:
+    for trial in good_trials(outcome.trials):
         path = outcome.directory.trial_path(trial.number, trial.slug) / "stdout"
-        is_good = trial.state is TrialState.OK and trial.repeat > 0
-        if is_good and trial.variant not in found and path.is_file():
+        if trial.variant not in found and path.is_file():
             found[trial.variant] = sha256_file(path)
     return found
 

@@ -37,7 +37,7 @@ _TAKEN = {
 #: Keys that get another value here. `comparison` would apply the bundle's thresholds.
 _REPLACED = {"target", "models", "prompt", "prompt_file", "files", "references"}
 _LEFT = {"comparison"}
-_LLAMA_KEYS = {"name", "task", "tool", "version"}
+_LLAMA_KEYS = {"name", "task", "version"}
 _PROGRAM_ENGINES = ("command", "nnrt", "mindspore_lite")
 
 

@@ -12,7 +12,8 @@ from labctl.compare.thresholds import Thresholds
 from labctl.compare.verdicts import compare
 from labctl.records.board import BoardFacts, Execution
 from labctl.records.run import RunRecord
-from labctl.records.trial import TrialRecord, TrialState
+from labctl.records.trial import TrialRecord
+from labctl.results.summary import good_trials
 from labctl.stats.describe import geometric_mean
 from labctl.stats.log_ratio import unpaired
 
@@ -58,11 +59,7 @@ class Measured:
 
     def good(self, variant: str) -> list[TrialRecord]:
         """Return the repeats of a variant that count."""
-        return [
-            trial
-            for trial in self.trials
-            if trial.variant == variant and trial.state is TrialState.OK and trial.repeat > 0
-        ]
+        return [trial for trial in good_trials(self.trials) if trial.variant == variant]
 
 
 def judge(there: Measured, here: Measured, history: History | None = None) -> list[Number]:
@@ -175,7 +172,7 @@ def texts(
     nothing else and the seed is fixed.
     """
     engine = there.run.recipe_resolved.get("engine")
-    task = engine.get("task", engine.get("tool")) if isinstance(engine, dict) else "none"
+    task = engine.get("task") if isinstance(engine, dict) else "none"
     if (
         not isinstance(engine, dict)
         or engine.get("name") != "llama_cpp"

@@ -11,6 +11,7 @@ from textwrap import wrap
 import click
 
 from labctl.board.status import BoardStatus, BoardUsage, board_status, board_usages
+from labctl.cli.commands import Command
 from labctl.cli.lab import connect_board, lab_of
 from labctl.cli.output import json_option, note
 from labctl.cli.root import Invocation, LazyGroup
@@ -23,31 +24,18 @@ _AT_ONCE = 32
 _WIDTH = 80
 
 
-#: name -> (module, attribute, one line of help).
 COMMANDS = {
-    "list": ("labctl.cli.boards", "list_boards", "List the lab's boards and their state."),
-    "add": ("labctl.cli.boards_edit", "add", "Add a board to devices.yaml."),
-    "remove": ("labctl.cli.boards_edit", "remove", "Remove boards from devices.yaml."),
-    "probe": (
-        "labctl.cli.boards_probe",
-        "probe",
-        "Measure a board's memory, storage and compute rates.",
-    ),
-    "probes": (
-        "labctl.cli.boards_probes",
-        "probes",
-        "List the probes of all boards or of one, newest first.",
-    ),
-    "check": ("labctl.cli.boards_check", "check", "Check the health of boards."),
-    "recover": ("labctl.cli.boards_check", "recover", "Bring a failing board back."),
-    "history": ("labctl.cli.boards_health", "history", "Show what happened to a board."),
-    "good": ("labctl.cli.boards_health", "good", "Put a board back to work."),
-    "maintenance": (
-        "labctl.cli.boards_health",
-        "maintenance",
-        "Take boards out of work while somebody mends them.",
-    ),
-    "retire": ("labctl.cli.boards_health", "retire", "Take boards out of work for good."),
+    "list": Command("List the lab's boards and their state.", "boards:list_boards"),
+    "add": Command("Add a board to devices.yaml.", "boards_edit"),
+    "remove": Command("Remove boards from devices.yaml.", "boards_edit"),
+    "probe": Command("Measure a board's memory, storage and compute rates.", "boards_probe"),
+    "probes": Command("List the probes of all boards or of one, newest first.", "boards_probes"),
+    "check": Command("Check the health of boards.", "boards_check"),
+    "recover": Command("Bring a failing board back.", "boards_check"),
+    "history": Command("Show what happened to a board.", "boards_health"),
+    "good": Command("Put a board back to work.", "boards_health"),
+    "maintenance": Command("Take boards out of work while somebody mends them.", "boards_health"),
+    "retire": Command("Take boards out of work for good.", "boards_health"),
 }
 
 

@@ -3,12 +3,11 @@
 import click
 
 from labctl.cli.complete import BOARD, TARGET
-from labctl.cli.init import SSH_WORKDIR, own_workdir, show_host_key
+from labctl.cli.init import SSH_WORKDIR, own_workdir, show_host_key, target_of_board
 from labctl.cli.lab import lab_of
 from labctl.cli.output import note
 from labctl.cli.root import Invocation
-from labctl.config.lab import LabFile
-from labctl.config.lab_edit import add_board, remove_boards
+from labctl.config.lab_edit import add_board, check_new_board, remove_boards
 from labctl.errors import ConfigError
 from labctl.suggestions import listed
 from labctl.text_types import is_on_loopback, split_endpoint, split_hop
@@ -17,7 +16,9 @@ from labctl.transport.ssh.config import SshConfig
 
 @click.command(epilog="Example: labctl boards add rk1 192.168.1.20:5555 --target rk3568")
 @click.option(
-    "--target", shell_complete=TARGET, help="Machine type; default: that of the lab's boards."
+    "--target",
+    shell_complete=TARGET,
+    help="Machine type; default: what the board is, else that of the lab's boards.",
 )
 @click.option("--server", metavar="HOST:PORT", help="The hdc server that knows the KEY.")
 @click.argument("name")
@@ -32,8 +33,15 @@ def add(
     key in `labctl hdc list targets`. Everything else in the file stays as it is.
     """
     lab = lab_of(invocation)
+    check_new_board(lab, lab.lab, name)  # before any contact
     keys = _keys(name, place, server)
-    add_board(lab, name, keys, target or _only_target(lab), place=place)
+    chosen = target_of_board(name, keys, target, lab.root, usual=lab.lab.only_target)
+    if chosen is None:
+        raise ConfigError(
+            "which machine type is the board?",
+            hint="name it: --target rk3568 (or another target)",
+        )
+    add_board(lab, name, keys, chosen, place=place)
     click.echo(f"{name} is in {lab.path}; check it: labctl boards")
 
 
@@ -81,12 +89,3 @@ def _keys(name: str, place: str, server: str | None) -> dict[str, str | int]:
     if is_on_loopback(place) and (workdir := own_workdir(name, place)):
         found["workdir"] = workdir
     return found
-
-
-def _only_target(lab: LabFile) -> str:
-    targets = {board.target for board in lab.lab.boards.values()}
-    if len(targets) == 1:
-        return targets.pop()
-    raise ConfigError(
-        "which machine type is the board?", hint="name it: --target rk3568 (or another target)"
-    )

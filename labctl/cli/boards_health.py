@@ -55,45 +55,46 @@ def history(
         note(printable_line(f"{name} is {health.health}: {health.reason}"))
 
 
-@click.command(epilog='Example: labctl boards good rk1 --reason "new fan"')
-@click.option("--reason", required=True, metavar="TEXT", help="Reason, for the history.")
-@json_option("Print the boards' health as JSON.")
-@click.argument("boards", metavar="BOARD...", nargs=-1, required=True, shell_complete=BOARD)
-@click.pass_obj
-def good(invocation: Invocation, boards: Sequence[str], *, reason: str, as_json: bool) -> None:
+def _decision(health: Health, example: str, text: str) -> click.Command:
+    """Make a command by which people decide the health of boards."""
+
+    @click.command(help=text, epilog=f"Example: labctl boards {example}")
+    @click.option("--reason", required=True, metavar="TEXT", help="Reason, for the history.")
+    @json_option("Print the boards' health as JSON.")
+    @click.argument("boards", metavar="BOARD...", nargs=-1, required=True, shell_complete=BOARD)
+    @click.pass_obj
+    def decide(
+        invocation: Invocation, boards: Sequence[str], *, reason: str, as_json: bool
+    ) -> None:
+        _decide(invocation, boards, health, reason, as_json=as_json)
+
+    return decide
+
+
+good = _decision(
+    Health.GOOD,
+    'good rk1 --reason "new fan"',
     """Put boards back to work, whatever their health was.
 
     The next check judges them again, by the same history.
-    """
-    _decide(invocation, boards, Health.GOOD, reason, as_json=as_json)
-
-
-@click.command(epilog='Example: labctl boards maintenance rk1 --reason "new fan"')
-@click.option("--reason", required=True, metavar="TEXT", help="Reason, for the history.")
-@json_option("Print the boards' health as JSON.")
-@click.argument("boards", metavar="BOARD...", nargs=-1, required=True, shell_complete=BOARD)
-@click.pass_obj
-def maintenance(
-    invocation: Invocation, boards: Sequence[str], *, reason: str, as_json: bool
-) -> None:
-    """Take boards out of work while somebody works on them.
+    """,
+)
+maintenance = _decision(
+    Health.MAINTENANCE,
+    'maintenance rk1 --reason "new fan"',
+    """Take boards out of work while somebody mends them.
 
     Running work continues. No check ends this; `labctl boards good` does.
-    """
-    _decide(invocation, boards, Health.MAINTENANCE, reason, as_json=as_json)
-
-
-@click.command(epilog='Example: labctl boards retire rk1 --reason "eMMC worn out"')
-@click.option("--reason", required=True, metavar="TEXT", help="Reason, for the history.")
-@json_option("Print the boards' health as JSON.")
-@click.argument("boards", metavar="BOARD...", nargs=-1, required=True, shell_complete=BOARD)
-@click.pass_obj
-def retire(invocation: Invocation, boards: Sequence[str], *, reason: str, as_json: bool) -> None:
+    """,
+)
+retire = _decision(
+    Health.RETIRED,
+    'retire rk1 --reason "eMMC worn out"',
     """Take boards out of work for good; their runs and history stay.
 
     Running work continues. No check ends this; `labctl boards good` does.
-    """
-    _decide(invocation, boards, Health.RETIRED, reason, as_json=as_json)
+    """,
+)
 
 
 def _decide(

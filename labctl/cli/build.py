@@ -136,7 +136,7 @@ def build(
 
     Builds missing tools and shows their paths, inputs and proofs; with llama.cpp, the target's
     agent too. The same inputs are built only once. The local builder needs no root and no system
-    compiler: `pip install 'labctl[build]'`.
+    compiler: `pip install 'labctl-boards[build]'`.
 
     The machine types of --list are the folders of the lab's toolchains/, and those shipped with
     labctl.
@@ -199,9 +199,9 @@ def _target_of_the_lab(invocation: Invocation) -> str:
     if invocation.lab is None and find_lab_root(Path.cwd()) is None:
         raise ConfigError("no target given, and no devices.yaml with boards", hint=hint)
     lab = lab_of(invocation)
+    if lab.lab.only_target is not None:
+        return lab.lab.only_target
     found = list(dict.fromkeys(board.target for board in lab.lab.boards.values()))
-    if len(found) == 1:
-        return found[0]
     what = f"boards of several targets: {listed(found, joiner='and')}" if found else "no boards"
     raise ConfigError(f"{lab.path} has {what}", hint=hint)
 

@@ -66,8 +66,7 @@ def bundle(
         click.echo(json.dumps(made.document(path), indent=2))
         return
     for one in made.left_out:
-        where = counted(len(one.entries), "file")
-        note(f"left out: {one.kind}, {counted(one.times, 'time')} in {where}")
+        note(printable_line(f"left out: {one}"))
     if with_identity:
         note("nothing was left out: it contains names, paths and addresses of this lab")
     for text in made.notes:
@@ -121,7 +120,7 @@ def show_bundle(
         f"  {signer}" if signer else "  not signed: its author is unknown",
         f"  made by labctl {manifest.labctl_version}; SHA-256 {bundle.sha256}",
     ]
-    left_out = ", ".join(one.kind for one in manifest.left_out) or "nothing"
+    left_out = ", ".join(map(str, manifest.left_out)) or "nothing"
     lines.append(f"  left out: {'nothing' if manifest.with_identity else left_out}")
     lines += [f"  note: {text}" for text in manifest.notes]
     lines += [f"  {size(one.size_bytes):>9}  {name}" for name, one in manifest.entries.items()]

@@ -111,12 +111,11 @@ class BoardsView(FleetView):
         with self._lock:
             self._host.note(waiting_text(error))
 
-    def begun(self, task: BoardTask) -> None:
-        """Open the board's bar."""
-        assert task.preview is not None
-        name, total = task.board.name, task.preview.plan.bytes
+    def begun(self, task: BoardTask, count: int) -> None:
+        """Open the board's bar, for ``count`` bytes."""
+        name = task.board.name
         with self._lock:
-            sending = _Sending(self._view.open(f"send to {name}", total), SendProgress(total))
+            sending = _Sending(self._view.open(f"send to {name}", count), SendProgress(count))
             self._sending[name] = sending
             sending.show()
 

@@ -1,6 +1,7 @@
 """Errors on standard error: text for people, or with ``--json`` one object on one line."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -17,8 +18,11 @@ def _has_folder() -> bool:
     return present_folder() is not None
 
 
-def print_error(error: Exception, *, as_json: bool) -> int:
-    """Print an error for people, or as one JSON object; return its exit status."""
+def print_error(error: Exception, words: Sequence[str], *, as_json: bool) -> int:
+    """Print an error for people, or as one JSON object; return its exit status.
+
+    ``words``: the command line.
+    """
     # Without a file name, the error can come from asking for the present folder.
     if isinstance(error, FileNotFoundError) and not error.filename and not _has_folder():
         error = ConfigError(
@@ -28,10 +32,10 @@ def print_error(error: Exception, *, as_json: bool) -> int:
         case click.exceptions.Exit():
             return error.exit_code
         case click.ClickException():
-            if isinstance(error, click.exceptions.NoSuchCommand):
+            if isinstance(error, click.UsageError):
                 from labctl.cli.help import with_nearest
 
-                error = with_nearest(error)
+                error = with_nearest(error, words)
             if as_json:
                 _print_json(Blame.CONFIG, error.format_message())
             else:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _OF_LLAMA_BENCH = ("llama-bench-json", "llama-bench-sql")
 _LM_EVAL = "lm-eval"
+#: Maximum number of runs that a line names.
+_MOST_NAMED = 3
 FORMATS = ("csv", "jsonl", "parquet", *_OF_LLAMA_BENCH, _LM_EVAL)
 #: Suffix of an output file -> format.
 _BY_SUFFIX = {
@@ -66,28 +68,25 @@ def export(
     An evaluation gives a line for each graded answer: csv, or samples of
     lm-evaluation-harness. If -o is a folder, it gets the harness's files, one for each model,
     prompt and budget, with results beside them.
+
+    A load test gives a row for each request. If -o is a folder, it gets requests and loads.
     """
     from dataclasses import replace
 
     named = [found for name in names for found in find_runs(invocation, name)]
-    for run in named:
-        if run.is_load_test:
-            loads = f"`labctl report {run.path.name} --format csv`"
-            raise click.UsageError(f"{run.path.name} is a load test, without trials: {loads}")
+    if any(run.is_load_test for run in named):
+        _export_load_test(named, form, output)
+        return
     if any(run.is_evaluation for run in named):
         _export_evaluation(named, form, output)
         return
-    if form == _LM_EVAL:
-        raise click.UsageError("lm-eval is the format of evaluations: name one (`labctl runs`)")
-    form = form or _form_of(output)
-    if output is not None and output.is_dir():
-        raise click.UsageError(f"{output} is a folder; name a file")
-    if form == "parquet" and output is None and sys.stdout.isatty():
-        raise click.UsageError("Parquet is not text; name a file: -o trials.parquet")
+    form = _form_of_trials(form, output)
     runs = runs_folder(invocation, names[0] if names else "latest")
     ids = tuple(dict.fromkeys(one.path.resolve().name for one in named))
     repository = RunRepository(runs, note)
     found = repository.trials(replace(wanted, ids=ids))
+    if wanted.kind is None and (others := _without_trials(repository, replace(wanted, ids=ids))):
+        note(f"left out, they have no trials; name one to export it: {', '.join(others)}")
     if not found:
         for line in unknown_names(repository, wanted):
             note(line)
@@ -99,6 +98,12 @@ def export(
     write_result(result, output)
     if output is not None:
         note(f"wrote {count} to {output}")
+
+
+def _without_trials(repository: RunRepository, wanted: Filter) -> list[str]:
+    """Return the load tests and evaluations that meet the conditions, a few by name."""
+    ids = [one.run.id for one in repository.query(wanted) if one.run.kind != "timing"]
+    return [*ids[:_MOST_NAMED], *([f"… (+{len(ids) - _MOST_NAMED})"] if ids[_MOST_NAMED:] else [])]
 
 
 def _export_evaluation(
@@ -136,12 +141,55 @@ def _export_evaluation(
         note(f"wrote {counted(sum(len(c.grades) for c in found.table.cells), 'grade')} to {output}")
 
 
+def _export_load_test(
+    named: "Sequence[RunDirectory]", form: str | None, output: Path | None
+) -> None:
+    """Write the requests of one load test; to a folder its loads too."""
+    from labctl.evaluation.serving.directory import LoadTestDirectory
+    from labctl.files import write_named
+    from labctl.report.load_export import load_test_exports
+
+    if len(named) > 1:
+        raise click.UsageError("requests are exported one load test at a time; name one")
+    form = form or _form_of(output)
+    if form not in ("csv", "jsonl", "parquet"):
+        raise click.UsageError(f"{form} is not for load tests; they have csv, jsonl and parquet")
+    _refuse_terminal(form, output)
+    found = load_test_exports(LoadTestDirectory(named[0].path), form)
+    if output is not None and (output.is_dir() or not output.suffix):
+        for name, (content, _) in found.items():
+            write_named(output / f"{name}.{form}", content)
+        note(f"wrote {' and '.join(counted(n, k[:-1]) for k, (_, n) in found.items())} to {output}")
+        return
+    content, count = found["requests"]
+    write_result(content, output)
+    if output is not None:
+        note(f"wrote {counted(count, 'request')} to {output}")
+
+
+def _refuse_terminal(form: str, output: Path | None) -> None:
+    """Raise a usage error for Parquet on a terminal."""
+    if form == "parquet" and output is None and sys.stdout.isatty():
+        raise click.UsageError("Parquet is not text; name a file: -o rows.parquet")
+
+
+def _form_of_trials(form: str | None, output: Path | None) -> str:
+    """Return the format asked for, or that of a file's name. Raises UsageError."""
+    if form == _LM_EVAL:
+        raise click.UsageError("lm-eval is the format of evaluations: name one (`labctl runs`)")
+    form = form or _form_of(output)
+    if output is not None and output.is_dir():
+        raise click.UsageError(f"{output} is a folder; name a file")
+    _refuse_terminal(form, output)
+    return form
+
+
 def _form_of(output: Path | None) -> str:
     """Return the format for the name of a file. Raises a usage error for JSON."""
     suffix = output.suffix.lower() if output else ""
     if suffix in (".json", ".sqlite", ".db"):
         raise click.UsageError(
-            f"{output}: choose a --format: jsonl for all values of the trials, llama-bench-json or"
+            f"{output}: choose a --format: jsonl for all values, llama-bench-json or"
             " llama-bench-sql for llama.cpp's tools"
         )
     return _BY_SUFFIX.get(suffix, "csv")

@@ -110,15 +110,17 @@ def hold(
         ]
     if as_json:
         click.echo(json.dumps([asdict(one) for one in found], indent=2))
-        return
-    is_held_now = not lists and cancel is None and begins is None
-    for one in found:
-        if is_held_now:
+    elif lists or cancel is not None or begins is not None:
+        _print(found, "cancelled: " if cancel else "")
+    else:
+        for one in found:
             click.echo(f"{one.board} is yours until {local_time(one.ends)}")
-        else:
-            click.echo(printable_line(f"{'cancelled: ' if cancel else ''}{line(one)}"))
-    if is_held_now:
         note(f"to release earlier: labctl release {' '.join(names)}")
+
+
+def _print(found: Sequence[Reservation], before: str) -> None:
+    for one in found:
+        click.echo(printable_line(f"{before}{line(one)}"))
     if not found:
         note("no holds and no reservations")
 

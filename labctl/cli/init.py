@@ -102,7 +102,7 @@ def init(
     for board in _attached():
         _take(board, found)
     for name, keys in found.items():
-        keys["target"] = _target_of(name, keys, target, folder)
+        keys["target"] = target_of_board(name, keys, target, folder) or DEFAULT_TARGET
         at = str(keys.get("address", ""))
         if at and is_on_loopback(at) and (workdir := own_workdir(name, at)):
             keys["workdir"] = workdir
@@ -118,7 +118,7 @@ def init(
     parse(text, lab_model(TRANSPORTS), FILE_NAME, context={LAB_ROOT: folder.resolve()})
     write_atomic(devices, text)
     usual = next((str(keys["target"]) for keys in found.values()), usual)
-    write_atomic(recipe, recipe_yaml(usual))
+    write_atomic(recipe, recipe_yaml(usual, _FIRST_RECIPE))
     click.echo(f"wrote {devices} ({', '.join([*found, *['virtual'] * virtual])})")
     click.echo(f"wrote {recipe}")
     if folder.resolve() != Path.cwd():
@@ -187,20 +187,29 @@ def _attached() -> list[Target]:
         return []
 
 
-def _target_of(name: str, keys: Mapping[str, str | int], asked: str | None, folder: Path) -> str:
-    """Return the target of a board: the given target, or the target for its machine."""
+def target_of_board(
+    name: str,
+    keys: Mapping[str, str | int],
+    asked: str | None,
+    folder: Path,
+    *,
+    usual: str | None = DEFAULT_TARGET,
+) -> str | None:
+    """Return the target of a board: the ``asked`` one, or the one for its machine, or ``usual``."""
     from labctl.board.facts import probe
 
-    written = asked or DEFAULT_TARGET
+    written = asked or usual
     try:
         with _config(keys).open(OpenOptions(timeout=_BOARD_SECONDS)) as board:
             facts = probe(board, workdir=WORKDIR, timeout=_BOARD_SECONDS)
     except InfraError as error:
-        note(f"{name}: its machine is unknown: {error.message}; check its target, {written}")
+        check = f"; check its target, {written}" if written else ""
+        note(f"{name}: its machine is unknown: {error.message}{check}")
         return written
-    fitting = target_of(facts.machine, facts.compatible, written, folder)
+    fitting = target_of(facts.machine, facts.compatible, written or DEFAULT_TARGET, folder)
     if fitting is None:
-        note(f"{name}: its machine is {facts.machine}: no target is for it; {written} is wrong")
+        wrong = f"; {written} is wrong" if written else ""
+        note(f"{name}: its machine is {facts.machine}: no target is for it{wrong}")
     elif asked and load_target(asked, folder).machine != facts.machine:
         note(f"{name}: its machine is {facts.machine}: {asked} is wrong, {fitting} is for it")
     return asked or fitting or written

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from labctl.cli.lab import lab_or_own
-from labctl.cli.load_test_view import check_load_test_format, shown_load, tell_load_test
+from labctl.cli.load_test_view import check_load_test_format, tell_load_test
 from labctl.cli.output import result_options
 from labctl.cli.progress import ProgressView
 from labctl.cli.root import Invocation
@@ -199,8 +199,7 @@ def load_test(
     lab = lab_or_own(invocation)
     test = LoadTestRecipe.read(_document(options), set_values)
     with ProgressView() as view:
-        shown = Observer(RunView(view).show)
-        outcome = run_load_test(test, lab, shown, shown_load(view))
+        outcome = run_load_test(test, lab, Observer(RunView(view).show))
     return tell_load_test(outcome, result_format, output)
 
 

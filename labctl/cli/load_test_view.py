@@ -2,51 +2,27 @@
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from labctl.cli.output import TABLES, lead_nowhere, note, output_console, write_result
-from labctl.cli.progress import ProgressView, Step
+from labctl.cli.output import CI_FORMATS, TABLES, lead_nowhere, note, output_console, write_result
 from labctl.runs.record.directory import RunDirectory
 from labctl.units import duration
 
 if TYPE_CHECKING:
-    from labctl.evaluation.serving.load_test import LoadProgress
     from labctl.evaluation.serving.recipe import LoadTestRecipe
     from labctl.evaluation.serving.run import LoadTestOutcome
 
 
 def check_load_test_format(result_format: str) -> None:
     """Raise UsageError for a format that a load test does not have."""
-    if result_format not in (*TABLES, "json", "csv"):
+    if result_format not in (*TABLES, "json", "csv", *CI_FORMATS):
         raise click.UsageError(
-            "a load test is printed as a table, as csv or as json; `labctl report` writes .html,"
-            " .md, .pdf, .svg or .png"
+            "a load test is printed as a table, as csv, as json or for CI servers; `labctl report`"
+            " writes .html, .md, .pdf, .svg or .png"
         )
-
-
-def shown_load(view: ProgressView) -> "Callable[[LoadProgress], None]":
-    """Return a function that shows the progress of each load."""
-    steps: dict[str, Step] = {}
-
-    def show(progress: "LoadProgress") -> None:
-        if progress.stage not in steps:
-            for step in steps.values():
-                step.abandon()
-            steps.clear()
-            steps[progress.stage] = view.open(progress.stage)
-        step = steps[progress.stage]
-        if progress.requests is not None:
-            remark = "warming up" if progress.is_warming_up else ""
-            step.update(progress.ended, progress.requests, remark, unit="requests")
-        elif progress.duration_s is not None:
-            left = max(0.0, progress.duration_s - progress.elapsed_s)
-            step.clock(progress.elapsed_s, left, f"{progress.ended} answers")
-
-    return show
 
 
 def show_load_plan(recipe: "LoadTestRecipe", *, as_json: bool) -> None:
@@ -93,7 +69,9 @@ def tell_load_test(outcome: "LoadTestOutcome", result_format: str, output: Path 
     return outcome.exit_status
 
 
-def show_load_test(run: RunDirectory, result_format: str, output: Path | None) -> None:
+def show_load_test(
+    run: RunDirectory, result_format: str, output: Path | None, *, strict: bool = False
+) -> None:
     """Print or write the results of a load test, in a format that was checked."""
     from labctl.evaluation.serving.directory import LoadTestDirectory
     from labctl.evaluation.serving.results import results_of
@@ -110,7 +88,7 @@ def show_load_test(run: RunDirectory, result_format: str, output: Path | None) -
         print_load_test(console, results, gates, wide=wide)
     else:
         form = "table" if result_format in TABLES else result_format
-        write_result(load_test_text(form, results, gates), output)
+        write_result(load_test_text(form, results, gates, end, strict=strict), output)
 
 
 def facts_of_load_test(run: RunDirectory, *, as_json: bool) -> None:

@@ -84,13 +84,9 @@ def nightly(
     if detach and as_json:
         raise click.UsageError("--detach prints no findings: nights/ID/result.json will have them")
     ci.check_cases_only()
-    if reason is not None and accept is None:
-        raise click.UsageError("--reason says why a slowdown is accepted: give --accept ROW")
-    row = unaccept if accept is None else accept
+    is_night = dry_run or detach or new or ci != CiOutput()
+    row = _accepted_row(accept, unaccept, reason, is_night=is_night)
     if row is not None:
-        is_night = dry_run or detach or new or ci != CiOutput()
-        if is_night or (accept is not None and unaccept is not None):
-            raise click.UsageError("--accept and --unaccept run no night: give one of them alone")
         return _accept(invocation, plan, row, reason, takes_back=accept is None, as_json=as_json)
     name = plan.stem
 
@@ -128,6 +124,18 @@ def nightly(
     if lab.lab.webhooks:
         _tell(lab, name, result.exit_status, list(lines_of(result)))
     return result.exit_status
+
+
+def _accepted_row(
+    accept: str | None, unaccept: str | None, reason: str | None, *, is_night: bool
+) -> str | None:
+    """Return the row whose slowdown is accepted or no longer accepted. Raises UsageError."""
+    if reason is not None and accept is None:
+        raise click.UsageError("--reason says why a slowdown is accepted: give --accept ROW")
+    rows = [row for row in (accept, unaccept) if row is not None]
+    if len(rows) > 1 or (rows and is_night):
+        raise click.UsageError("--accept and --unaccept run no night: give one of them alone")
+    return next(iter(rows), None)
 
 
 def _accept(

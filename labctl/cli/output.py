@@ -250,6 +250,9 @@ def tell(
 ) -> int:
     """Print or write the result of a run, and the files for CI servers; return its exit status."""
     run, trials, where = outcome.run, outcome.trials, outcome.directory.path
+    page = output if result_format == PAGE else None
+    if page is not None:  # a person who asks for a report also wants the answer
+        result_format, output = "table", None
     status = ci.exit_status(outcome) if ci else outcome.exit_status
     try:
         with way_on(f"the run has finished: labctl report {where.name}"):
@@ -270,6 +273,8 @@ def tell(
 
                 print_sparklines(output_console(), run, trials)
                 click.echo(f"run directory: {where}")
+            if page is not None:
+                write_page([where], page)
             sys.stdout.flush()
     except BrokenPipeError:
         lead_nowhere(sys.stdout.fileno())  # the run's status counts even if nobody reads

@@ -11,7 +11,7 @@ from labctl.cli.complete import RECIPE, TARGET
 from labctl.cli.lab import lab_or_own
 from labctl.cli.output import json_option, note, output_console, write_result
 from labctl.cli.root import Invocation
-from labctl.config.init_files import for_target
+from labctl.config.init_files import recipe_copy
 from labctl.config.recipe import Recipe, find_recipe, known_recipes
 from labctl.config.target import load_target
 from labctl.config.yaml.document import read_text
@@ -102,9 +102,10 @@ def copy(invocation: Invocation, recipe: str, file: Path | None, target: str | N
     path = find_recipe(recipe, lab.root)
     if target is not None:
         load_target(target, lab.root)
-    text = read_text(path) if target is None else for_target(path, target)
     folder = lab.root if lab.path.is_file() else Path()
     place = file or folder / "recipes" / path.name
+    inside = place.relative_to(lab.root) if place.is_relative_to(lab.root) else place
+    text = recipe_copy(path, inside, target)
     with host_reads(place):
         if place.exists() or place.is_symlink():
             raise ConfigError(f"{place} exists already", hint="name another file")

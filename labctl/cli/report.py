@@ -70,9 +70,10 @@ def report(
     _check_options(form, language, figure, result_format, output)
     directories = [found for name in names for found in find_runs(invocation, name)]
     others = [one for one in directories if one.is_evaluation or one.is_load_test]
-    if others and (form == "experiment" or ci.files or ci.strict):
+    for_ci = (ci.files or ci.strict) and not all(one.is_load_test for one in others)
+    if others and (form == "experiment" or for_ci):
         raise click.UsageError("the options of timing runs do not go with other kinds of runs")
-    if len(directories) == 1 and _print_other(directories[0], result_format, output):
+    if len(directories) == 1 and _print_other(directories[0], result_format, output, ci):
         return
     quoted = [name for name in (references or "").split(",") if name]
     if len(directories) > 1 and (ci.files or ci.strict or result_format not in (*TABLES, PAGE)):
@@ -82,7 +83,7 @@ def report(
     if result_format == PAGE and output is not None:
         paths = [directory.path for directory in directories]
         write_page(paths, output, language=language or "en", references=quoted, figure=figure)
-        if ci.files:
+        if ci.files and not others:
             only, end = directories[0], directories[0].end()
             ci.write(only, only.run(), only.trials(), end.gates if end else ())
         return
@@ -110,16 +111,20 @@ def _check_options(
         raise click.UsageError("--figure is for pictures: -o FILE.svg or FILE.png")
 
 
-def _print_other(directory: RunDirectory, result_format: str, output: Path | None) -> bool:
+def _print_other(
+    directory: RunDirectory, result_format: str, output: Path | None, ci: CiOutput
+) -> bool:
     """Print an evaluation or a load test. Return False for a timing run or a page."""
-    if result_format == PAGE:
-        return False
     if directory.is_load_test:
         from labctl.cli.load_test_view import check_load_test_format, show_load_test
 
-        check_load_test_format(result_format)
-        show_load_test(directory, result_format, output)
-        return True
+        shown = () if result_format == PAGE else ((result_format, output),)
+        for kind, file in (*ci.files, *shown):
+            check_load_test_format(kind)
+            show_load_test(directory, kind, file, strict=ci.strict)
+        return result_format != PAGE
+    if result_format == PAGE:
+        return False
     if not directory.is_evaluation:
         return False
     from labctl.cli.evaluation_view import check_evaluation_format, show_evaluation

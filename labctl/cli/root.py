@@ -22,6 +22,7 @@ from labctl.cli.commands import COMMANDS, GROUPS, Command
 from labctl.cli.encoding import encoding_for, errors_for
 from labctl.cli.error_output import print_error
 from labctl.cli.output import Invocation, lead_nowhere, print_command
+from labctl.distribution import labctl_version
 from labctl.errors import ExitStatus, HostError, printable_line
 from labctl.progress import reading_commands, reading_waits
 from labctl.text_types import forget_relative
@@ -149,8 +150,8 @@ class LazyGroup(click.Group):
         """Import and return one command."""
         if cmd_name not in self.lazy:
             return super().get_command(ctx, cmd_name)
-        module, attribute, _ = self.lazy[cmd_name]
-        command: click.Command = getattr(importlib.import_module(module), attribute)
+        module, function = self.lazy[cmd_name].module_and_function(cmd_name)
+        command: click.Command = getattr(importlib.import_module(module), function)
         _let_verbosity_follow(command)
         return command
 
@@ -166,7 +167,7 @@ class LazyGroup(click.Group):
         """Write the list of commands, without importing them."""
         for title, commands in self.groups.items():
             with formatter.section(title):
-                formatter.write_dl([(name, text) for name, (_, _, text) in commands.items()])
+                formatter.write_dl([(name, one.text) for name, one in commands.items()])
 
     @property
     def groups(self) -> Mapping[str, Mapping[str, Command]]:
@@ -188,9 +189,7 @@ def _print_version(ctx: click.Context, _parameter: click.Parameter, value: bool)
 
 def version_line() -> str:
     """Return labctl's name and version."""
-    from importlib.metadata import version  # slow to import, seldom needed
-
-    return f"labctl {version('labctl')}"
+    return f"labctl {labctl_version()}"
 
 
 def _set_quiet(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
@@ -316,7 +315,7 @@ def run_cli(words: list[str]) -> int:
 
             traceback.print_exc()
         as_json = invocation.as_json or _asks_for_json(error, words)
-        status = print_error(error, as_json=as_json)
+        status = print_error(error, words, as_json=as_json)
         failed_itself = not isinstance(error, click.exceptions.Exit)
         if invocation.command in _PASSING_STATUS and failed_itself:
             return ExitStatus.SHELL_FAILURE

@@ -25,6 +25,7 @@ from labctl.records.events import AnyEvent, Contact
 from labctl.records.run import GateRecord, RunRecord
 from labctl.records.trial import TrialRecord
 from labctl.results.gates import CompareGates, Parameters, comparing_gates
+from labctl.runs.board.lab_lease import BoardUse
 from labctl.runs.inputs.prepare import find_files, read_recipe
 from labctl.runs.observer import Observer
 from labctl.runs.record.directory import RunDirectory
@@ -167,7 +168,7 @@ def run(
     def run_on(chosen: Board, job: Job | None, aside: "Aside") -> int:
         request = RunRequest(wanted, chosen, lab, compare=comparing_with(lab), untrusted=untrusted)
         if job is not None:
-            request = replace(request, job=job.id, attempt=job.attempts)
+            request = replace(request, use=BoardUse(job=job.id, attempt=job.attempts))
         if not others:  # with spares, the run may move to another board
             request = replace(request, aside=aside)
         left = [one for one in others if one.name != chosen.name]
@@ -264,10 +265,10 @@ def _run_to_its_end(request: RunRequest, observer: Observer, ci: CiOutput) -> Ou
         observer.note(f"{lost.message}; the run continues when it answers")
         board, lab = request.board, request.lab
         directory = RunDirectory(lab.root / "runs" / lost.run)
-        again = ResumeRequest(directory, board, lab, request.build, request.compare, request.holder)
-        job = lab_state(lab).jobs.get(request.job or "")  # waits for the database
-        if job is not None and (job.state, job.attempts) == ("running", request.attempt):
-            again = replace(again, job=request.job, attempt=request.attempt)
+        again = ResumeRequest(directory, board, lab, request.build, request.compare, request.use)
+        job = lab_state(lab).jobs.get(request.use.job or "")  # waits for the database
+        if job is None or (job.state, job.attempts) != ("running", request.use.attempt):
+            again = replace(again, use=replace(request.use, job=None, attempt=None))
         return resume(again, partial(connect_board, board), observer, ci.exit_status)
 
 

@@ -10,7 +10,7 @@ from labctl.evaluation.any_recipe import AnyRecipe, longest_seconds
 from labctl.farm.turn import Place, Turn
 from labctl.runs.board.claim import in_use_by
 from labctl.state.job import Job, NewJob
-from labctl.state.leases import StateLease, busy
+from labctl.state.lease import StateLease, busy
 from labctl.state.state import lab_state
 from labctl.units import duration
 

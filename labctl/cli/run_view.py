@@ -13,12 +13,14 @@ from labctl.records.events import (
     Evaluation,
     Event,
     Fetch,
+    Load,
+    LoadTest,
     Loss,
     Note,
     Progress,
     Trial,
 )
-from labctl.units import digits, duration
+from labctl.units import counted, digits, duration
 
 
 class RunView:
@@ -34,6 +36,8 @@ class RunView:
         #: The current step, and the event that began it.
         self._step: tuple[str, Event] | None = None
         self._overall: Step | None = None
+        #: The current load of a load test, by name.
+        self._loads: dict[str, Step] = {}
         self._trial: tuple[Step, Trial] | None = None
         #: The first loss of the link; None while there is a link.
         self._loss: Loss | None = None
@@ -66,7 +70,9 @@ class RunView:
                 self._answers(event)
             case Loss():
                 self._lose_link(event)
-            case Contact() | Evaluation() | End():
+            case Load():
+                self._load(event)
+            case Contact() | Evaluation() | LoadTest() | End():
                 self.close()
 
     def _show_step(self, name: str, event: Fetch | Deploy | Progress) -> None:
@@ -119,9 +125,10 @@ class RunView:
     def close(self) -> None:
         """Remove the bars of a run whose controller has ended."""
         self._steps.abandon()
-        for step in (self._trial and self._trial[0], self._overall):
+        for step in (self._trial and self._trial[0], self._overall, *self._loads.values()):
             if step:
                 step.abandon()
+        self._loads = {}
         self._step = self._trial = self._overall = None
 
     def _start(self, event: Trial) -> None:
@@ -157,6 +164,20 @@ class RunView:
         note = answers_text(event)
         self._overall.update(event.done, event.planned, note, remaining_s=left)
         self.now = f"{event.done} of {event.planned} answers"
+
+    def _load(self, event: Load) -> None:
+        if event.load not in self._loads:
+            self.close()
+            self._loads[event.load] = self._view.open(event.load, age_s=_age_s(event))
+        step = self._loads[event.load]
+        if event.total is not None:
+            remark = "warming up" if event.is_warming_up else ""
+            step.update(event.done, event.total, remark, unit="requests")
+        elif event.duration_s is not None:
+            elapsed = event.elapsed_s + _age_s(event)
+            left = max(0.0, event.duration_s - elapsed)
+            step.clock(elapsed, left, counted(event.done, "answer"))
+        self.now = f"{event.load}: {counted(event.done, 'answer')}"
 
     def _end(self, event: Trial) -> None:
         """Print one result line; for trials that are not run, one line for each variant."""

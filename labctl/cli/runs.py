@@ -154,13 +154,11 @@ def print_runs(
     On standard error, names damaged runs, and the newest run if it ended before its first trial.
     """
     repository = RunRepository(runs, note)
-    found = repository.query(wanted, limit=limit)
-    states = {one.run.id: _state(runs, one) for one in found}
+    found = repository.as_now(repository.query(wanted, limit=limit))
     if as_json:
-        documents = [one.document(states[one.run.id]) for one in found]
-        click.echo(json.dumps(documents, indent=2))
+        click.echo(json.dumps([one.document() for one in found], indent=2))
     elif found:
-        for line in _lines(found, _columns(states, wide=wide), None if wide else _width()):
+        for line in _lines(found, _columns(wide=wide), None if wide else _width()):
             click.echo(line)
     else:
         note(f"no runs in {runs}" if wanted.is_empty else f"no such runs in {runs}")
@@ -195,17 +193,7 @@ def _name_damaged(found: Sequence[IndexedRun], repository: RunRepository, wanted
         note(f"not searched, damaged: {names} (reasons: `labctl runs --state damaged`)")
 
 
-def _state(runs: Path, one: IndexedRun) -> str:
-    """Return the state; only the lock shows that a controller drives the run."""
-    if one.run.state == "unfinished" and RunDirectory(runs / one.run.id).is_held():
-        return "running"
-    return one.run.state
-
-
-def _columns(states: dict[str, str], *, wide: bool) -> list[Column]:
-    def state(one: IndexedRun) -> str:
-        return one.run.verdict or states[one.run.id]
-
+def _columns(*, wide: bool) -> list[Column]:
     def mark(one: IndexedRun) -> str:
         words = ["date ahead of the clock"] if one.is_ahead else []
         words += [] if one.run.kind == "timing" else [one.run.kind.replace("-", " ")]
@@ -218,7 +206,7 @@ def _columns(states: dict[str, str], *, wide: bool) -> list[Column]:
         ("date", lambda one: one.run.started[: 16 if wide else 10].replace("T", " ")),
         ("recipe", lambda one: one.run.recipe),
         ("board", lambda one: one.run.board or "-"),
-        ("state", state),
+        ("state", lambda one: one.run.verdict or one.run.state),
         ("ok", _trials),
         *(_spread(figure) for figure in LISTED if figure.listed == "brief"),
     ]

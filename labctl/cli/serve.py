@@ -14,6 +14,7 @@ from labctl.cli.output import json_option, note
 from labctl.cli.root import Invocation
 from labctl.config.lab import LabFile
 from labctl.config.types import parse_duration
+from labctl.distribution import install_extra
 from labctl.errors import ConfigError, ExitStatus, ToolMissing, printable_line
 from labctl.files import write_atomic
 from labctl.folders import state_dir
@@ -157,7 +158,7 @@ def _server() -> Any:
             raise
         raise ToolMissing(
             f"the dashboard needs the Python package {error.name!r}",
-            hint="pip install 'labctl[web]'",
+            hint=install_extra("web"),
         ) from error
     return server
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from labctl.cli.evaluation_view import check_evaluation_format, tell_evaluation
 from labctl.cli.lab import connect_board, lab_or_own
-from labctl.cli.load_test_view import check_load_test_format, shown_load, tell_load_test
+from labctl.cli.load_test_view import check_load_test_format, tell_load_test
 from labctl.cli.progress import ProgressView
 from labctl.cli.recipe_command import refuse_options
 from labctl.cli.root import Invocation
@@ -65,7 +65,7 @@ def run_served(
         return submit(lab, recipe, pool, turns.priority)
 
     def run_on(board: Board, job: Job | None, _aside: object) -> int:
-        use = SERVE if job is None else BoardUse("", job=job.id, attempt=job.attempts)
+        use = SERVE if job is None else BoardUse(job=job.id, attempt=job.attempts)
         return _run(recipe.on_board(board.name), lab, use, result_format, output)
 
     from labctl.cli.run_in_turn import run_in_turn
@@ -104,5 +104,5 @@ def _run(
 
     with ProgressView() as view:
         observer = Observer(RunView(view).show)
-        loaded = run_load_test(recipe, lab, observer, shown_load(view), connect_board, use=use)
+        loaded = run_load_test(recipe, lab, observer, connect_board, use=use)
     return tell_load_test(loaded, result_format, output)

@@ -22,7 +22,7 @@ from labctl.cli.virtual_faults import allow, inject
 from labctl.cli.virtual_faults import faults as faults_command
 from labctl.config.init_files import VIRTUAL_BOARD_ADDRESS, board_entry
 from labctl.config.lab import FILE_NAME, Board, LabFile, find_lab
-from labctl.config.target import load_target
+from labctl.config.target import DEFAULT_TARGET, load_target
 from labctl.config.yaml.document import read_text
 from labctl.errors import ConfigError, ToolMissing
 from labctl.hdc.daemon.authorisation import Authorisation, Mode
@@ -164,6 +164,7 @@ def virtual_board(
     if target is None and emulator is None and own is not None:
         target = own.target
     words = _emulator_words(target, emulator, lab)
+    shown_target = target or (DEFAULT_TARGET if words else f"host-{platform.machine()}")
     root = (directory or (lab or Path.cwd()) / "virtual-board").resolve()
     check_board_folder(root, hint="name another one: --dir DIR")
     notes, shim = _own_parts(needs_shim=bool(words), no_build=no_build)
@@ -194,7 +195,7 @@ def virtual_board(
             click.echo(f"note: {note}")
         click.echo("Its commands run as you. Stop it with Ctrl-C. For devices.yaml:\n\nboards:")
         for board in boards:
-            click.echo(_snippet(board, target))
+            click.echo(_snippet(board, shown_target))
 
     try:
         serve(plans, ready)
@@ -288,6 +289,6 @@ def _emulator_words(target: str | None, emulator: str | None, lab: Path | None) 
     return (str(Path(program).resolve()), *words[1:])
 
 
-def _snippet(board: Served, target: str | None) -> str:
+def _snippet(board: Served, target: str) -> str:
     keys = {"link": "tcp", "address": board.address, "workdir": str(board.workdir)}
-    return textwrap.indent(board_entry(board.name, keys, target or "TARGET").rstrip(), "  ")
+    return textwrap.indent(board_entry(board.name, keys, target).rstrip(), "  ")

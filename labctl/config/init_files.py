@@ -1,6 +1,7 @@
 """The files of ``labctl init``: a first devices.yaml and a first recipe."""
 
 import json
+import shlex
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +10,7 @@ from labctl import package_data
 from labctl.config.lab import WORKDIR
 from labctl.config.yaml.document import Document, read_text
 from labctl.config.yaml.edit import replace_value
-from labctl.errors import ConfigError
+from labctl.errors import ConfigError, printable_line
 
 #: Address of ``labctl virtual-board`` by default.
 VIRTUAL_BOARD_ADDRESS = "127.0.0.1:5555"
@@ -117,16 +118,26 @@ def _quoted(text: str | int) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def recipe_yaml(target: str) -> str:
-    """Return a first recipe for a target: ``q8_q2_latency.yaml``. Raises ConfigError."""
-    return for_target(package_data.RECIPES / "q8_q2_latency.yaml", target)
+def recipe_yaml(target: str, place: Path) -> str:
+    """Return a first recipe for a target, ``q8_q2_latency.yaml``, to be written to ``place``."""
+    return recipe_copy(package_data.RECIPES / "q8_q2_latency.yaml", place, target)
 
 
-def for_target(recipe: Path, target: str) -> str:
-    """Return the text of a recipe with another target, otherwise unchanged.
+def recipe_copy(recipe: Path, place: Path, target: str | None = None) -> str:
+    """Return the text of a recipe for a copy: its comments name ``place`` instead of its own file.
 
-    Raises ConfigError if its style does not allow the change.
+    ``place``: as a command takes it. ``target``: the copy's target, if another. Raises ConfigError
+    if the recipe's style does not allow another target.
     """
+    text = read_text(recipe) if target is None else _for_target(recipe, target)
+    own, named = f"recipes/{recipe.name}", shlex.quote(printable_line(str(place)))
+    return "".join(
+        line.replace(own, named) if line.startswith("#") else line
+        for line in text.splitlines(keepends=True)
+    )
+
+
+def _for_target(recipe: Path, target: str) -> str:
     text = read_text(recipe)
     before = Document.parse(text, str(recipe)).value
     wanted = {**before, "target": target} if isinstance(before, dict) else None

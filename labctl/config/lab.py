@@ -259,6 +259,12 @@ class Lab(StrictModel):
             )
         return self.boards[name]
 
+    @property
+    def only_target(self) -> str | None:
+        """Target of all boards; None without boards, or if they have several."""
+        targets = {board.target for board in self.boards.values()}
+        return targets.pop() if len(targets) == 1 else None
+
     def _known(self) -> str:
         return listed(self.boards) if self.boards else "no boards yet"
 

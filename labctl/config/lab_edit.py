@@ -17,6 +17,17 @@ _LOCK_SECONDS = 60.0
 _SECTION = "boards"
 
 
+def check_new_board(lab: LabFile, now: Lab, name: str) -> None:
+    """Raise ConfigError for a bad name of a board, or one that the lab has ``now``."""
+    if not is_name(name):
+        raise ConfigError(f"not a name for a board: {name!r}", hint=f"a name is {NAME_RULE}")
+    if name in now.boards:
+        raise ConfigError(
+            f"{lab.path} has a board {name!r} already",
+            hint="choose another name, or edit the file",
+        )
+
+
 def add_board(
     lab: LabFile, name: str, keys: Mapping[str, str | int], target: str, *, place: str
 ) -> None:
@@ -25,16 +36,10 @@ def add_board(
     ``place`` names the keys in error messages. Raises ConfigError (bad name, name or place taken,
     unknown target), HostError.
     """
-    if not is_name(name):
-        raise ConfigError(f"not a name for a board: {name!r}", hint=f"a name is {NAME_RULE}")
     entry = board_entry(name, keys, target)
 
     def with_it(document: Document, now: Lab) -> Callable[[str], str]:
-        if name in now.boards:
-            raise ConfigError(
-                f"{lab.path} has a board {name!r} already",
-                hint="choose another name, or edit the file",
-            )
+        check_new_board(lab, now, name)
         value = read_yaml(entry).value
         assert isinstance(value, dict)
         document.override((_SECTION, name), value[name], place)

@@ -10,7 +10,6 @@ from typing import Annotated, Literal, Self
 
 from pydantic import (
     AfterValidator,
-    AliasChoices,
     ConfigDict,
     Field,
     SerializeAsAny,
@@ -78,8 +77,7 @@ class EngineChoice(StrictModel):
 
     name: Name
     """The engine: one that comes with labctl, or one of an installed package."""
-    # Older recipes and records have `tool`.
-    task: Annotated[Name | None, Field(validation_alias=AliasChoices("task", "tool"))] = None
+    task: Name | None = None
     """Task of the engine; it selects the program and its flags. By default the first of the
     engine's tasks."""
     version: Word | None = None

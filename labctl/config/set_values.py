@@ -55,7 +55,9 @@ def _path(document: Document, key: str, origin: str, known: Collection[str]) -> 
     near = did_you_mean(key, [*known, *(name for inner in inside.values() for name in inner)])
     raise ConfigError(
         f"{origin}: the recipe has no {key!r}{near}",
-        hint=None if near else f"a parameter that it does not have yet: --set parameters.{key}=…",
+        hint=None
+        if near
+        else f"a parameter that it does not have yet: {origin.replace(' ', ' parameters.', 1)}",
     )
 
 

@@ -24,6 +24,7 @@ from weakref import WeakValueDictionary
 
 from labctl import interrupts
 from labctl.database.base import LOCK_SECONDS, Ask, DamagedDatabase, Database, DatabaseAway, Row
+from labctl.distribution import install_extra
 from labctl.errors import ConfigError, HostError, LabctlError, ToolMissing
 
 if TYPE_CHECKING:
@@ -378,6 +379,6 @@ def _psycopg() -> Any:
     except ModuleNotFoundError as error:
         raise ToolMissing(
             "a lab in a PostgreSQL database needs the Python package 'psycopg'",
-            hint="pip install 'labctl[postgresql]'",
+            hint=install_extra("postgresql"),
         ) from error
     return psycopg

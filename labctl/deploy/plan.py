@@ -9,7 +9,7 @@ from pathlib import Path
 from labctl.board.store import BoardStore, StoredObject
 from labctl.board.workdir_check import Survey
 from labctl.build.artifact import Artifact, find_artifact
-from labctl.config.target import Target, load_target
+from labctl.config.target import DEFAULT_TARGET, Target, load_target, target_of
 from labctl.errors import (
     BoardError,
     BoardNoSpace,
@@ -131,9 +131,12 @@ def is_machine(target: Target, machine: str) -> bool:
 def check_machine(target: Target, facts: BoardFacts) -> None:
     """Refuse a target for another machine, before anything is sent. Raises ConfigError."""
     if facts.execution is not Execution.EMULATED and not is_machine(target, facts.machine):
+        fitting = target_of(facts.machine, facts.compatible, DEFAULT_TARGET, None)
+        hint = f"set the board's real target in devices.yaml: {fitting or 'there is none yet'}"
+        if facts.execution is Execution.NATIVE_HOST:
+            hint += f"; or restart it: labctl virtual-board --target {target.name}"
         raise ConfigError(
-            f"target {target.name} is {target.machine}, the board is {facts.machine}",
-            hint="set the board's real target in devices.yaml",
+            f"target {target.name} is {target.machine}, the board is {facts.machine}", hint=hint
         )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from labctl.distribution import install_extra
 from labctl.folders import cache_dir, state_dir
 
 #: Approximate size of a build tree of llama.cpp, its source and a small model.
@@ -69,7 +70,7 @@ def _builders() -> Iterator[Finding]:
             importance,
             detail,
             used_for,
-            f"pip install 'labctl[{extra}]'",
+            install_extra(extra),
         )
 
 

@@ -157,10 +157,10 @@ class TokenTimes:
         if unseen > MOST_UNSEEN * generated:
             single = {}
         p50, p90, p99 = (_between(single, widest, narrowest, q) for q in (50, 90, 99))
-        span = times_ns[-1] - times_ns[0] if gaps else None
+        span = times_ns[-1] - times_ns[0]
         most = generated - 1 - (first or 0) - (last or 0)
         least = most if known else most - inside
-        steps = most if 0 < most <= least * _TOLERANCE else None
+        rates = span > 0 and 0 < most <= least * _TOLERANCE
         found = cls(
             gaps_ns=gaps,
             merged=tuple(sorted({*held, *widest, *narrowest})),
@@ -169,9 +169,9 @@ class TokenTimes:
             p50_ns=p50,
             p90_ns=p90,
             p99_ns=p99,
-            mean_ns=round(span / steps) if span and steps else None,
-            per_second=steps / (span / 1e9) if span and steps else None,
-            span_ns=span,
+            mean_ns=round(span / most) if rates else None,
+            per_second=most / (span / 1e9) if rates else None,
+            span_ns=span if gaps else None,
         )
         return found if known else found.confirmed_by(step_ns)
 

@@ -84,8 +84,9 @@ class Ledger:
 
     def _hold_against(self, key: Key) -> None:
         base = self._bases.get(key)
-        for ask in [ask for ask in self._open if ask.key == key] if base else ():
-            assert base is not None
+        if base is None:
+            return
+        for ask in [ask for ask in self._open if ask.key == key]:
             assert ask.check is not None
             real = self._open.pop(ask)
             model = self._variants[key.variant].model

@@ -1,5 +1,6 @@
 """Results of an evaluation, read from its directory."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from labctl.errors import Blame, ConfigError, ProgramFailed
@@ -46,26 +47,7 @@ def document(
     return {
         "run": record.model_dump(mode="json", exclude_none=True),
         "end": end and end.model_dump(mode="json", exclude_none=True),
-        "rows": [
-            {
-                "variant": cell.variant,
-                "budget": cell.budget,
-                "grader": cell.grader,
-                "grader_version": cell.version,
-                "right": cell.right,
-                "answers": cell.total,
-                "accuracy": cell.share,
-                "low": cell.interval and cell.interval.low,
-                "high": cell.interval and cell.interval.high,
-                "cut": cell.cut,
-                "cut_by_labctl": cell.cut_by_labctl,
-                "no_answer": cell.unanswered,
-                "overruns": cell.overruns,
-                "failed": len(cell.failed),
-                **_sampled(cell),
-            }
-            for cell in table.cells
-        ],
+        "rows": accuracy_rows(table),
         "differences": [
             {
                 "first": one.first.variant,
@@ -87,6 +69,41 @@ def document(
         ],
         **({"disagreements": disagreement_document(table)} if disagreements else {}),
     }
+
+
+#: Columns of an accuracy, each with its kind; ``majority`` and ``pass_at_K`` only with samples.
+ACCURACY_COLUMNS: Mapping[str, type] = {
+    "variant": str, "budget": int, "grader": str, "grader_version": str,
+    "right": int, "answers": int, "accuracy": float, "low": float, "high": float,
+    **dict.fromkeys(("cut", "cut_by_labctl", "no_answer", "overruns", "failed"), int),
+}  # fmt: skip
+
+
+def accuracy_rows(table: AccuracyTable) -> list[dict[str, Any]]:
+    """Return a row for each variant, limit of tokens and grader; shares from 0 to 1.
+
+    ``budget``: tokens; None without a limit.
+    """
+    return [
+        {
+            "variant": cell.variant,
+            "budget": cell.budget,
+            "grader": cell.grader,
+            "grader_version": cell.version,
+            "right": cell.right,
+            "answers": cell.total,
+            "accuracy": cell.share,
+            "low": cell.interval and cell.interval.low,
+            "high": cell.interval and cell.interval.high,
+            "cut": cell.cut,
+            "cut_by_labctl": cell.cut_by_labctl,
+            "no_answer": cell.unanswered,
+            "overruns": cell.overruns,
+            "failed": len(cell.failed),
+            **_sampled(cell),
+        }
+        for cell in table.cells
+    ]
 
 
 def _sampled(cell: Accuracy) -> dict[str, Any]:

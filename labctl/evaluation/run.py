@@ -1,6 +1,5 @@
 """Run or resume an evaluation, from its recipe to ``end.json``."""
 
-import importlib.metadata
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
@@ -9,6 +8,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from labctl.config.lab import Board, LabFile
+from labctl.distribution import labctl_version
 from labctl.errors import Blame, ConfigError, ExitStatus
 from labctl.evaluation.accuracy import AccuracyTable
 from labctl.evaluation.contact import contact, differences, start_servers
@@ -121,7 +121,6 @@ def run_evaluation(request: EvaluationRequest, observer: Observer) -> Evaluation
     with RunSession(observer) as session, ExitStack() as servers:
         run.begin()
         session.begin(run)
-        observer.note(f"run directory: {run.path}")
         notes = (*dataset.notes, *limits.notes)
         for note in notes:
             observer.note(f"note: {note}")
@@ -156,7 +155,7 @@ def run_evaluation(request: EvaluationRequest, observer: Observer) -> Evaluation
             variants=tuple(f"{m}/{p}" for m in recipe.evaluated_models() for p in recipe.prompts),
             planned=0,
             plan_notes=(*notes, *contacts.notes),
-            labctl_version=importlib.metadata.version("labctl"),
+            labctl_version=labctl_version(),
             lab_revision=lab_revision(lab.root),
             host=platform.node(),
             job=request.use.job,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from labctl.config.lab import LabFile
 from labctl.database.base import patience
 from labctl.database.postgresql import LINK, PostgresDatabase
+from labctl.distribution import install_extra
 from labctl.errors import ConfigError, HostError, ToolMissing
 
 if TYPE_CHECKING:
@@ -230,6 +231,6 @@ def _procrastinate() -> Any:
     except ModuleNotFoundError as error:
         raise ToolMissing(
             "a lab with several hosts needs the Python package 'procrastinate'",
-            hint="pip install 'labctl[farm]'",
+            hint=install_extra("farm"),
         ) from error
     return procrastinate

@@ -58,7 +58,7 @@ _MOST_BYTES = 4096
 
 
 class QueueLedger:
-    """The queue as the ledger of runs (:class:`labctl.farm.run_executor.RunLedger`).
+    """The run of each job, by the queue; it outlives the process.
 
     Args:
         lab: the lab, as this host has it.

@@ -24,7 +24,7 @@ from labctl.evaluation.serving.recipe import LoadTestRecipe
 from labctl.file_hashes import cached_sha256
 from labctl.records.run import NightPart
 from labctl.runs.inputs.prepare import recipe_files
-from labctl.runs.inputs.servers import find_server_program
+from labctl.runs.inputs.servers import WantedServer
 
 
 @dataclass(frozen=True)
@@ -89,9 +89,8 @@ class RunContent:
         digests = {_named(path, lab_root): sha256(path) for path in paths}
         (source,) = recipe.board_servers()
         choice = EngineChoice(name="llama_cpp", task="serve", version=source.version)
-        _, program = find_server_program(
-            choice, target, recipe.models, source.model, source.parameters, lab_root=lab_root
-        )
+        wanted = WantedServer(choice, target, recipe.models, source.model, source.parameters)
+        _, program = wanted.find_program(lab_root)
         if program.artifact is None:
             return cls(recipe, digests)
         build = manifest_with(program.artifact, [program.tool.name])

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from labctl.build.plan import BuildRequest
 from labctl.config.lab import Board, LabFile
@@ -19,8 +18,9 @@ from labctl.config.recipe import Recipe
 from labctl.database.base import patience
 from labctl.errors import Blame, BoardBusy, ConfigError, ExitStatus, LabctlError
 from labctl.farm.job import FarmJob, JobResult
+from labctl.farm.queue_ledger import QueueLedger
 from labctl.farm.run_content import RunContent
-from labctl.records.events import AnyEvent, Contact, Evaluation, Trial
+from labctl.records.events import AnyEvent, Contact, Evaluation, LoadTest, Trial
 from labctl.results.gates import CompareGates, leave_open
 from labctl.runs.board.lab_lease import BoardUse
 from labctl.runs.observer import Observer
@@ -44,22 +44,6 @@ _READY_SECONDS = 30.0
 _LOOK_SECONDS = 1.0
 
 
-class RunLedger(Protocol):
-    """Record of the run of each job; it outlives the process."""
-
-    def content(self, job: FarmJob) -> RunContent:
-        """Return the content of a job. Raises ConfigError."""
-
-    def run_of(self, job: FarmJob) -> str | None:
-        """Return the last recorded run of a job."""
-
-    def note_run(self, job: FarmJob, board: str, run: str) -> None:
-        """Record the run of a job, before its first trial begins.
-
-        Raises LeaseLost if somebody else now has the job.
-        """
-
-
 class RunExecutor:
     """Runs recipes on the boards of a lab; ``readying`` jobs at once get their boards ready.
 
@@ -70,7 +54,7 @@ class RunExecutor:
     def __init__(
         self,
         lab: LabFile,
-        ledger: RunLedger,
+        ledger: QueueLedger,
         connect: Connect,
         *,
         compare: CompareGates = leave_open,
@@ -140,7 +124,6 @@ class RunExecutor:
         self, job: FarmJob, board: Board, noted: str | None, watcher: "_Watcher"
     ) -> Outcome | JobResult:
         observer = Observer(watcher)
-        queued = job.id if job.submitter else None
         if job.untrusted:
             return self._untrusted(job, board, noted, observer)
         if noted is not None and self._directory(noted).is_held():
@@ -159,9 +142,7 @@ class RunExecutor:
                     self._lab,
                     compare=self._compare,
                     build=self._build,
-                    holder=job.submitter,
-                    job=queued,
-                    attempt=job.attempt,
+                    use=_use_of(job),
                 )
                 return resume(again, partial(self._connect, board), observer)
             except ConfigError as error:
@@ -185,9 +166,7 @@ class RunExecutor:
         from labctl.farm import served_job
 
         observer = Observer(watcher)
-        use = BoardUse(job.name, holder=job.submitter, attempt=job.attempt)
-        if job.submitter is not None:
-            use = replace(use, job=job.id)
+        use = _use_of(job)
         if before is not None:
             if (ended := served_job.finished(before)) is not None:
                 return ended
@@ -202,7 +181,6 @@ class RunExecutor:
             self._connect,
             observer,
             use=use,
-            on_progress=watcher.load_goes_on,
         )
 
     def _untrusted(
@@ -218,7 +196,7 @@ class RunExecutor:
 
         ended = None if noted is None else _finished(self._directory(noted))
         if ended is not None:  # its files may be gone
-            use = inspection_of(job.id if job.submitter else None, job.attempt)
+            use = inspection_of(_use_of(job))
             look_if_due(self._lab, board, self._connect, observer, use)
             return ended
         request = self._request(job, board)
@@ -244,9 +222,7 @@ class RunExecutor:
             compare=self._compare,
             build=None if job.untrusted else self._build,
             untrusted=job.untrusted,
-            holder=job.submitter,
-            job=job.id if job.submitter else None,
-            attempt=job.attempt,
+            use=_use_of(job),
             night=content.night,
         )
 
@@ -254,7 +230,7 @@ class RunExecutor:
         return RunDirectory(Path(self._lab.root) / "runs" / run)
 
     def _heard(self, job: FarmJob, board: str, event: AnyEvent) -> None:
-        if isinstance(event, Contact | Evaluation):
+        if isinstance(event, Contact | Evaluation | LoadTest):
             self._ledger.note_run(job, board, event.run)
 
     def _is_to_stop(self, job: FarmJob) -> bool:
@@ -278,16 +254,11 @@ class _Watcher:
         self.on_ready: Callable[[], None] | None = None
 
     def __call__(self, event: AnyEvent) -> None:
-        if isinstance(event, Contact | Evaluation):
+        if isinstance(event, Contact | Evaluation | LoadTest):
             self.run = event.run
-        if isinstance(event, Trial | Evaluation):
+        if isinstance(event, Trial | Evaluation | LoadTest):
             self.ready()
         self._executor._heard(self._job, self._board, event)
-        self.stop_if_wanted()
-
-    def load_goes_on(self) -> None:
-        """Note that a server is being loaded."""
-        self.ready()
         self.stop_if_wanted()
 
     def ready(self) -> None:
@@ -301,6 +272,12 @@ class _Watcher:
         if not self._is_stopping and self._executor._is_to_stop(self._job):
             self._is_stopping = True
             raise KeyboardInterrupt
+
+
+def _use_of(job: FarmJob) -> BoardUse:
+    """Return the use of a board by a job; one without a submitter is in no lab's table."""
+    queued = job.id if job.submitter else None
+    return BoardUse(job.name, holder=job.submitter, job=queued, attempt=job.attempt)
 
 
 def _finished(directory: RunDirectory) -> Outcome | None:

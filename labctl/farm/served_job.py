@@ -32,9 +32,8 @@ def run_served(
     observer: Observer,
     *,
     use: BoardUse,
-    on_progress: Callable[[], None],
 ) -> JobResult:
-    """Run a recipe with its server on a board; ``on_progress`` is called while the server loads.
+    """Run a recipe with its server on a board.
 
     Raises the errors of both kinds of runs, and KeyboardInterrupt for an interrupted run. A load
     test that lost its server is not raised: the job has its run.
@@ -43,7 +42,7 @@ def run_served(
     if isinstance(placed, EvaluationRecipe):
         request = EvaluationRequest(placed, lab, connect, use)
         return _evaluated(run_evaluation(request, observer).directory)
-    outcome = run_load_test(placed, lab, observer, lambda _seen: on_progress(), connect, use=use)
+    outcome = run_load_test(placed, lab, observer, connect, use=use)
     if outcome.error is not None:
         return JobResult.of(outcome.error, outcome.directory.path.name)
     if outcome.state == "interrupted":

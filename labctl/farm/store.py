@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from labctl.config.lab import LabFile
+from labctl.distribution import install_extra
 from labctl.errors import ConfigError, HostError, IntegrityError, ToolMissing
 from labctl.file_hashes import sha256_file
 from labctl.files import appearing, host_reads
@@ -247,7 +248,7 @@ def _obstore() -> Any:
     except ModuleNotFoundError as error:
         raise ToolMissing(
             "a shared store needs the Python package 'obstore'",
-            hint="pip install 'labctl[farm]'",
+            hint=install_extra("farm"),
         ) from error
     return obstore
 

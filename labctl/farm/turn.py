@@ -25,7 +25,7 @@ from labctl.runs.record.directory import RunDirectory, run_directories
 from labctl.runs.record.under_way import last_board
 from labctl.state.attempts import LEFT
 from labctl.state.job import Job, NewJob, claimed_by, worker_name
-from labctl.state.leases import StateLease, busy, steady_seconds
+from labctl.state.lease import StateLease, busy, steady_seconds
 from labctl.state.state import LabState
 
 LOOK_SECONDS = 2.0

@@ -125,7 +125,7 @@ def run_untrusted(request: RunRequest, connect: Connect, observer: Observer) -> 
     """
     board = request.board
     check_board(board)
-    use = inspection_of(request.job, request.attempt)
+    use = inspection_of(request.use)
     if not look_if_due(request.lab, board, connect, observer, use):
         lab_state(request.lab).health.get(board.name).require_work()
     look = _Inspection(request.lab, board, connect, observer, use)
@@ -155,10 +155,10 @@ def run_untrusted(request: RunRequest, connect: Connect, observer: Observer) -> 
     return outcome
 
 
-def inspection_of(job: str | None, attempt: int | None) -> BoardUse:
-    """Return the use of a board for its inspection, as a part of a job if there is one."""
+def inspection_of(use: BoardUse) -> BoardUse:
+    """Return the use of a board for its inspection, as a part of the job of another use."""
     what = "inspect the board after an untrusted recipe"
-    return BoardUse(what, job=job, attempt=attempt, kind="inspection")
+    return BoardUse(what, job=use.job, attempt=use.attempt, kind="inspection")
 
 
 def look_if_due(

@@ -5,7 +5,6 @@ queue engine wakes it, and every two seconds by itself: a lost notice costs two 
 the database is away meanwhile, running jobs continue, and their ends are reported when it is back.
 """
 
-import importlib.metadata
 import threading
 import time
 import traceback
@@ -17,6 +16,7 @@ from queue import Empty, SimpleQueue
 
 from labctl import interrupts
 from labctl.database.base import DamagedDatabase, UnwritableDatabase, patience
+from labctl.distribution import labctl_version
 from labctl.errors import Blame, ExitStatus, HostError, InfraError, LabctlError, LeaseLost
 from labctl.farm.host_lacks import HostLacks
 from labctl.farm.interrupts import on_interrupt, raise_first
@@ -27,7 +27,7 @@ from labctl.retry import retry_infra
 from labctl.state.health import BoardHealth
 from labctl.state.job import Job, worker_name
 from labctl.state.job_order import Suits, in_order
-from labctl.state.leases import steady_seconds
+from labctl.state.lease import steady_seconds
 from labctl.state.state import LabState
 from labctl.state.uses import QUEUED_KINDS, UseKind
 from labctl.state.waiting import Waiting
@@ -514,7 +514,7 @@ class Worker:
         self.state.jobs.renew(self.name)
 
     def _give_sign(self) -> None:
-        version, now = importlib.metadata.version("labctl"), steady_seconds()
+        version, now = labctl_version(), steady_seconds()
         if self.group is None:
             self.state.workers.give_sign(
                 self.name, self.host, list(self.boards), version, leaves=self._leaves

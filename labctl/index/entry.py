@@ -1,6 +1,7 @@
 """Index rows of a run, an evaluation or a load test, made from its records."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from labctl.errors import Blame
@@ -33,26 +34,14 @@ def entry_of(
 
     ``plan``: None if unknown. ``origin``: origin of an imported run.
     """
-    measured = [trial for trial in trials if trial.repeat > 0]
-    states = [trial.state for trial in measured]
-    build = run.program
+    states = [trial.state for trial in trials if trial.repeat > 0]
     engine = _mapping(run.recipe_resolved.get("engine"))
-    gates = [gate.passed for gate in end.gates] if end else []
-    row = RunRow(
-        id=run_id,
-        stamp=stamp,
-        state=end.state if end else "unfinished",
-        recipe=run.recipe,
-        started=moment(run.started),
-        recorded=run.recorded,
-        finished=moment(end.finished) if end else None,
+    row = replace(
+        _row(run_id, run, end, annotations=annotations, stamp=stamp),
         board=run.board or None,
         target=run.target or None,
         execution=run.facts.execution,
         verdict=timing_verdict(end, trials),
-        failure=end.failure.kind if end and end.failure else None,
-        gates_passed=gates.count(True),
-        gates_missed=gates.count(False),
         trials_planned=(plan.due({t.number for t in trials}).total() if plan else 0)
         or run.trials_planned,
         trials_recorded=len(trials),
@@ -61,25 +50,64 @@ def entry_of(
         trials_skipped=states.count(TrialState.SKIPPED),
         figures=_estimates(trials),
         engine=_text(engine.get("name")),
-        task=_text(engine.get("task", engine.get("tool"))),  # its name in older recipes
-        product=build.product if build else None,
-        version=build.version if build else None,
-        build_key=build.key if build else None,
-        build_commit=build.commit if build else _stated_commit(trials) if origin else None,
-        compiler=build.toolchain if build else None,
-        labctl_version=run.labctl_version or None,
-        lab_revision=run.lab_revision,
-        host=run.host or None,
-        note=annotations.note,
-        imported_from=origin.file if origin else None,
-        imported_sha256=origin.sha256 if origin else None,
+        task=_text(engine.get("task")),
         untrusted=int(run.untrusted_recipe or run.untrusted_board),
-        night=run.night.id if run.night else None,
-        night_side=run.night.side if run.night else None,
     )
+    if build := run.program:
+        row = replace(
+            row,
+            product=build.product,
+            version=build.version,
+            build_key=build.key,
+            build_commit=build.commit,
+            compiler=build.toolchain,
+        )
+    elif origin:
+        row = replace(row, build_commit=_stated_commit(trials))
+    if origin:
+        row = replace(row, imported_from=origin.file, imported_sha256=origin.sha256)
+    if run.night:
+        row = replace(row, night=run.night.id, night_side=run.night.side)
     rows = tuple(trial_row(run_id, trial) for trial in trials)
-    tags = tuple(dict.fromkeys(annotations.tags))
-    return Entry(row, _model_rows(run_id, run.models), tags, rows)
+    return Entry(row, _model_rows(run_id, run.models), _tags(annotations), rows)
+
+
+def _row(
+    run_id: str,
+    record: RunRecord | EvaluationRecord | ServingRecord,
+    end: RunEnd | None,
+    *,
+    annotations: Annotations,
+    stamp: str,
+) -> RunRow:
+    """Return the columns that every kind of runs fills in the same way."""
+    row = RunRow(
+        id=run_id,
+        stamp=stamp,
+        state="unfinished",
+        recipe=record.recipe,
+        started=moment(record.started),
+        recorded=record.recorded,
+        labctl_version=record.labctl_version or None,
+        lab_revision=record.lab_revision,
+        host=record.host or None,
+        note=annotations.note,
+    )
+    if end is None:
+        return row
+    gates = [gate.passed for gate in end.gates]
+    return replace(
+        row,
+        state=end.state,
+        finished=moment(end.finished),
+        failure=end.failure.kind if end.failure else None,
+        gates_passed=gates.count(True),
+        gates_missed=gates.count(False),
+    )
+
+
+def _tags(annotations: Annotations) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(annotations.tags))
 
 
 def damaged_entry(run_id: str, damage: str, annotations: Annotations, stamp: str) -> Entry:
@@ -95,7 +123,7 @@ def damaged_entry(run_id: str, damage: str, annotations: Annotations, stamp: str
         note=annotations.note,
         damage=damage,
     )
-    return Entry(row, tags=tuple(dict.fromkeys(annotations.tags)))
+    return Entry(row, tags=_tags(annotations))
 
 
 def timing_verdict(end: RunEnd | None, trials: Sequence[TrialRecord]) -> str | None:
@@ -192,33 +220,19 @@ def evaluation_entry(
     graded = [one for one in (end.accuracies if end else ()) if one.grader == record.graders[0]]
     boards = {one.board for one in record.endpoints if one.board}
     executions = {one.execution for one in record.endpoints if one.execution}
-    gates = [gate.passed for gate in end.gates] if end else []
-    row = RunRow(
-        id=run_id,
-        stamp=stamp,
-        state=end.state if end else "unfinished",
-        recipe=record.recipe,
-        started=moment(record.started),
-        recorded=record.recorded,
+    row = replace(
+        _row(run_id, record, end, annotations=annotations, stamp=stamp),
         kind="evaluation",
-        finished=moment(end.finished) if end else None,
         board=boards.pop() if len(boards) == 1 else None,
         execution=executions.pop() if len(executions) == 1 else None,
         verdict=evaluation_verdict(end),
-        failure=end.failure.kind if end and end.failure else None,
-        gates_passed=gates.count(True),
-        gates_missed=gates.count(False),
         trials_planned=end.planned if end else record.planned,
         trials_recorded=recorded,
         trials_ok=end.answered if end else recorded,
         trials_failed=end.failed if end else 0,
         figures=ACCURACY.ends_of(map(ACCURACY.of, graded)),
-        labctl_version=record.labctl_version or None,
-        lab_revision=record.lab_revision,
-        host=record.host or None,
-        note=annotations.note,
     )
-    return Entry(row, _model_rows(run_id, record.models), tuple(dict.fromkeys(annotations.tags)))
+    return Entry(row, _model_rows(run_id, record.models), _tags(annotations))
 
 
 def evaluation_verdict(end: EvaluationEnd | None) -> str | None:
@@ -235,29 +249,15 @@ def load_test_entry(
     stamp: str,
 ) -> Entry:
     """Return the rows of a load test. ``run_id``: name of its directory."""
-    gates = [gate.passed for gate in end.gates] if end else []
-    row = RunRow(
-        id=run_id,
-        stamp=stamp,
-        state=end.state if end else "unfinished",
-        recipe=record.recipe,
-        started=moment(record.started),
-        recorded=record.recorded,
+    row = replace(
+        _row(run_id, record, end, annotations=annotations, stamp=stamp),
         kind="load-test",
-        finished=moment(end.finished) if end else None,
         board=record.endpoint.board,
         execution=record.endpoint.execution,
         verdict=verdict_of(end),
-        failure=end.failure.kind if end and end.failure else None,
-        gates_passed=gates.count(True),
-        gates_missed=gates.count(False),
-        labctl_version=record.labctl_version or None,
-        lab_revision=record.lab_revision,
-        host=record.host or None,
-        note=annotations.note,
     )
     models = () if record.model is None else (record.model,)
-    return Entry(row, _model_rows(run_id, models), tuple(dict.fromkeys(annotations.tags)))
+    return Entry(row, _model_rows(run_id, models), _tags(annotations))
 
 
 def _model_rows(run_id: str, models: Iterable[ModelIdentity]) -> tuple[ModelRow, ...]:

@@ -10,11 +10,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from importlib import metadata
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from labctl.database.base import DamagedDatabase, Database
 from labctl.database.questions import select
+from labctl.distribution import labctl_version
 from labctl.errors import ConfigError
 from labctl.index.filters import (
     KINDS,
@@ -73,9 +73,9 @@ class IndexedRun:
     #: True if it began in the future by the database's clock: a host's clock was wrong.
     is_ahead: bool = False
 
-    def document(self, state: str | None = None) -> dict[str, object]:
-        """Return the run for JSON; ``state`` replaces the index's state."""
-        run = self.run if state is None else replace(self.run, state=state)
+    def document(self) -> dict[str, object]:
+        """Return the run for JSON."""
+        run = self.run
         return {
             **{
                 name: value
@@ -86,6 +86,12 @@ class IndexedRun:
             "models": [asdict(model) for model in self.models],
             "tags": list(self.tags),
         }
+
+
+def run_columns() -> dict[str, type]:
+    """Return name -> kind of all keys of :meth:`IndexedRun.document`."""
+    own = {name: kind for name, (kind, _) in columns(RunRow).items() if name not in _INNER}
+    return {**own, "ahead_of_clock": bool, "models": list, "tags": list}
 
 
 @dataclass(frozen=True)
@@ -162,7 +168,7 @@ class Index:
             return "" if names & set(TABLES) else None
         found, maker = self._ask("SELECT version, labctl FROM index_version", {})[0]
         if found != VERSION and self._database.is_shared:
-            own = metadata.version("labctl")
+            own = labctl_version()
             if _parts(maker) > _parts(own):
                 raise ConfigError(
                     f"a newer labctl, {maker}, made the index in {self._database}; this is {own}",
@@ -268,7 +274,26 @@ class Index:
 
     def tags(self) -> list[str]:
         """Return all tags in use."""
-        return [tag for (tag,) in self._ask("SELECT DISTINCT tag FROM tag ORDER BY tag", {})]
+        return self.names("tag", "tag")
+
+    def names(self, table: str, column: str) -> list[str]:
+        """Return the different texts of a column of :data:`TABLES`, sorted."""
+        question = select(f"DISTINCT {column}", table, f"{column} IS NOT NULL", order=column)
+        return [name for (name,) in self._ask(question, {})]
+
+    def executions(self) -> dict[str, str | None]:
+        """Return the execution of the last run or probe of each board, by the board's name."""
+        of_runs = select(
+            "board, execution, MAX(started)",
+            "run",
+            "board IS NOT NULL AND imported_from IS NULL",
+            group="board, execution",
+        )
+        of_probes = select(
+            "board, execution, MAX(taken)", "probe", "damage IS NULL", group="board, execution"
+        )
+        found = [*self._ask(of_runs, {}), *self._ask(of_probes, {})]
+        return {board: execution for board, execution, _ in sorted(found, key=lambda one: one[2])}
 
     def parameters(self) -> list[tuple[str, str]]:
         """Return all names of engine parameters with each of their values."""
@@ -337,7 +362,7 @@ def _make_tables(connection: "Connection") -> None:
         if name in there:
             Table(name, MetaData()).drop(connection)
     METADATA.create_all(connection)
-    connection.execute(MADE.insert().values(version=VERSION, labctl=metadata.version("labctl")))
+    connection.execute(MADE.insert().values(version=VERSION, labctl=labctl_version()))
 
 
 def _delete(connection: "Connection", ids: Sequence[str]) -> None:

@@ -4,7 +4,7 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from itertools import chain
@@ -162,52 +162,66 @@ class _Download:
         return f" ({self.types[-1]})" if self.types and self.types[-1] in _OF_PAGES else ""
 
     def _receive(self) -> None:
-        had = done = self.done
-        if self.size_bytes is not None and done == self.size_bytes:
+        had = self.done
+        if had == self.size_bytes:
             return
-        asking = self.headers | ({"Range": f"bytes={done}-"} if done else {})
+        asking = self.headers | ({"Range": f"bytes={had}-"} if had else {})
         with request("GET", self.address, headers=asking) as answer:
             if answer.status_code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
                 return  # no bytes follow: the hash shows if the file is complete
             refuse(answer, f"the model {self.key!r}", self.address)
+            self.types.append(media_type(answer))
             # A server without range requests sends the whole file again; another one may send less
             # than the rest (RFC 9110, 15.3.7).
             is_rest = answer.status_code == HTTPStatus.PARTIAL_CONTENT
-            done = done if is_rest else 0
-            begins = answer.headers.get("Content-Range", f"bytes {done}-")
-            if done and not begins.startswith(f"bytes {done}-"):
-                raise HostError(
-                    f"{self.address} sends {begins!r} for a request of the bytes after {done}"
-                )
-            length = answer.headers.get("Content-Length", "")
-            self.types.append(media_type(answer))
-            total = self.size_bytes
-            if total is not None and not is_rest and length.isdigit() and int(length) < total:
-                raise self._other(answer, f"a whole answer of {length} bytes")
-            if total is None:
-                whole = begins.rpartition("/")[2] if is_rest else length
-                total = int(whole) if whole.isdigit() else None
+            total = self._rest(answer, had) if is_rest else self._whole(answer)
             arriving = pieces(answer)
             first = next(arriving, b"")
             is_page = not is_rest and first.lstrip()[:1] in (b"<", b"{")  # no model begins so
             if had and not is_rest:
                 self._refuse_beginning(answer, first, is_page=is_page)
-            with host_writes(self.part), self.part.open("ab") as file:
-                os.ftruncate(file.fileno(), done)
-                for block in chain((first,), arriving):
-                    file.write(block)
-                    done += len(block)
-                    if self.size_bytes is not None and done > self.size_bytes:
-                        break  # it could be endless; the hash shows that it is another file
-                    self.progress(f"fetch {self.part.name[1:-5]}", done, total)
-        if total is not None and done < total:
-            # A missing chunk is an http error, so an answer in chunks is complete.
-            is_whole = "chunked" in answer.headers.get("Transfer-Encoding", "")
-            if not is_rest and (is_whole or is_page or self.types[-1] in _OF_PAGES):
-                with host_writes(self.part):
-                    self.part.unlink()
-                raise self._other(answer, f"a whole answer of {done} bytes")
-            raise Unreachable(f"{self.address} was interrupted after {done} of {total} bytes")
+            done = self._keep(chain((first,), arriving), had if is_rest else 0, total)
+        if total is None or done >= total:
+            return
+        # A missing chunk is an http error, so an answer in chunks is complete.
+        is_whole = "chunked" in answer.headers.get("Transfer-Encoding", "")
+        if not is_rest and (is_whole or is_page or self.types[-1] in _OF_PAGES):
+            with host_writes(self.part):
+                self.part.unlink()
+            raise self._other(answer, f"a whole answer of {done} bytes")
+        raise Unreachable(f"{self.address} was interrupted after {done} of {total} bytes")
+
+    def _rest(self, answer: "httpx.Response", had: int) -> int | None:
+        """Return the size of the file if the answer continues it; None: unknown."""
+        begins = answer.headers.get("Content-Range", f"bytes {had}-")
+        if had and not begins.startswith(f"bytes {had}-"):
+            raise HostError(
+                f"{self.address} sends {begins!r} for a request of the bytes after {had}"
+            )
+        if self.size_bytes is not None:
+            return self.size_bytes
+        whole = begins.rpartition("/")[2]
+        return int(whole) if whole.isdigit() else None
+
+    def _whole(self, answer: "httpx.Response") -> int | None:
+        """Return the size of the file if the answer is all of it; None: unknown."""
+        length = answer.headers.get("Content-Length", "")
+        found = int(length) if length.isdigit() else None
+        if self.size_bytes is not None and found is not None and found < self.size_bytes:
+            raise self._other(answer, f"a whole answer of {length} bytes")
+        return found if self.size_bytes is None else self.size_bytes
+
+    def _keep(self, blocks: Iterable[bytes], done: int, total: int | None) -> int:
+        """Write the blocks after the first ``done`` bytes; return the size of the part then."""
+        with host_writes(self.part), self.part.open("ab") as file:
+            os.ftruncate(file.fileno(), done)
+            for block in blocks:
+                file.write(block)
+                done += len(block)
+                if self.size_bytes is not None and done > self.size_bytes:
+                    break  # it could be endless; the hash shows that it is another file
+                self.progress(f"fetch {self.part.name[1:-5]}", done, total)
+        return done
 
     def _refuse_beginning(self, answer: "httpx.Response", first: bytes, *, is_page: bool) -> None:
         """Refuse the beginning of another file; the bytes received before stay."""

@@ -28,22 +28,22 @@ class Quantizer:
 FindQuantizer = Callable[[], Quantizer]
 
 
-def find_quantizer(target: str, lab_root: Path | None) -> Quantizer:
-    """Return the newest llama-quantize for this host; otherwise the target's, emulated.
+def find_quantizer(target: str | None, lab_root: Path | None) -> Quantizer:
+    """Return the newest llama-quantize for this host; otherwise the target's, if any, emulated.
 
     Raises as :func:`find_host_tool` does.
     """
     return find_host_tool(TOOL, target, lab_root)
 
 
-def find_host_tool(tool: str, target: str, lab_root: Path | None) -> Quantizer:
-    """Return the newest build of a program for this host; otherwise the target's, emulated.
+def find_host_tool(tool: str, target: str | None, lab_root: Path | None) -> Quantizer:
+    """Return the newest build of a program for this host; otherwise the target's, if any, emulated.
 
     Builds nothing. Raises ConfigError if this host has neither, ToolMissing without the emulator.
     """
     host = f"host-{platform.machine()}"
     built = [a for a in list_artifacts() if a.manifest.product == PRODUCT and a.has([tool])]
-    for name in (host, target):
+    for name in filter(None, (host, target)):
         if artifact := max(
             (a for a in built if a.manifest.target == name),
             key=lambda a: _age(a, tool),
@@ -56,7 +56,7 @@ def find_host_tool(tool: str, target: str, lab_root: Path | None) -> Quantizer:
             return Quantizer(argv, artifact.manifest.tools[tool].sha256)
     raise ConfigError(
         f"no {tool} that runs on this host is built",
-        hint=f"labctl build --target {target} --product {PRODUCT} --tool {tool}",
+        hint=f"labctl build --target {target or host} --product {PRODUCT} --tool {tool}",
     ).of_host()
 
 

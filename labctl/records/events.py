@@ -128,6 +128,28 @@ class Evaluation(Event):
     resumed: int = Field(0, description="number of earlier resumes of the run")
 
 
+class LoadTest(Event):
+    """A load test begins its first load. The first event of its controller."""
+
+    event: Literal["load-test"] = "load-test"
+    run: Text
+    recipe: Text
+
+
+class Load(Event):
+    """Progress of one load of a load test."""
+
+    event: Literal["load"] = "load"
+    load: Text
+    done: int = Field(description="number of measured requests that ended")
+    total: int | None = Field(None, description="planned number; None: limited by its time")
+    is_warming_up: bool = Field(
+        default=False, description="only warm-up requests, which do not count, have ended so far"
+    )
+    elapsed_s: float
+    duration_s: float | None = Field(None, description="planned time of sending")
+
+
 class RunningAccuracy(Record):
     """Right answers of a variant so far, within its largest budget, by the first grader."""
 
@@ -175,7 +197,18 @@ class End(Event):
 
 
 AnyEvent: TypeAlias = (
-    Contact | Fetch | Deploy | Trial | Progress | Evaluation | Answers | Loss | Note | End
+    Contact
+    | Fetch
+    | Deploy
+    | Trial
+    | Progress
+    | Evaluation
+    | Answers
+    | LoadTest
+    | Load
+    | Loss
+    | Note
+    | End
 )
 
 

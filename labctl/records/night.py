@@ -99,11 +99,6 @@ class NightRecord(FileRecord):
         default_factory=dict, description="text of each recipe, by its name in the rows"
     )
 
-    @property
-    def has_recipes(self) -> bool:
-        """True if it contains the recipes of its rows; older nights do not."""
-        return all(row.recipe in self.recipes for row in self.rows)
-
 
 class NightEntry(FileRecord):
     """A line of ``night.jsonl``: each step is recorded before it is acted on.

@@ -316,10 +316,8 @@ class TrialBound(Record):
     storage_bytes_per_token: int | None = Field(
         None, description="bytes that the process read from storage, from telemetry"
     )
-    measured: bool | None = Field(
-        None,
-        description="True: that rate was measured on the board; False: its target expects it;"
-        " None = an older record",
+    measured: bool = Field(
+        description="True: that rate was measured on the board; False: its target expects it"
     )
     sentence: str
 
@@ -333,7 +331,9 @@ class TrialRecord(FileRecord):
     repeat: int = Field(description="from 1; 0 = a warm-up, never part of a result")
     model: ModelIdentity
     parameters: dict[str, JsonValue] = Field(description="engine parameters as used")
-    workload: Workload | None = Field(None, description="None = an older record")
+    workload: Workload | None = Field(
+        None, description="None: an imported measurement does not name it"
+    )
     board: str
     target: str
     execution: Execution
@@ -360,7 +360,7 @@ class TrialRecord(FileRecord):
         None,
         ge=0,
         description="from start to record by a clock of the host that nobody sets, as long as its"
-        " last controller looked; None = an older record, or a skipped trial",
+        " last controller looked; None = a skipped trial, or an imported one",
     )
     waited_ns: int | None = Field(
         None,

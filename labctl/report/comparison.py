@@ -9,6 +9,7 @@ from rich.console import Console
 from labctl.compare.comparison import Comparison, Row, Verdict
 from labctl.compare.words import change, percent, ratio_text
 from labctl.records.board import Execution
+from labctl.report import notebook
 from labctl.report.details import plain, print_lines, print_table
 from labctl.report.markdown import cell, table
 from labctl.report.names import short_names
@@ -66,6 +67,18 @@ def comparison_markdown(found: Comparison) -> str:
     remarks = [f"- {cell(line)}" for _, line in _remarks(found.rows)]
     lines += [*remarks, *([""] if remarks else []), cell(legend(found))]
     return "\n".join(lines) + "\n"
+
+
+def comparison_html(found: Comparison) -> str:
+    """Return the comparison for a notebook."""
+    return "".join(
+        (
+            notebook.lines(sentences(found), strong=True),
+            notebook.lines(_heading(found)),
+            notebook.table(*plain_cells(rows_table(found, Language("en")), brief=True)),
+            notebook.lines([*(text for _, text in _remarks(found.rows)), legend(found)]),
+        )
+    )
 
 
 def comparison_document(found: Comparison) -> dict[str, Any]:

@@ -1,9 +1,7 @@
 """Graded answers of an evaluation for other programs."""
 
-import csv
-import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,13 +19,15 @@ from labctl.exchange.lm_eval_export import (
     task_samples,
 )
 from labctl.records.evaluation import EvaluationRecord, GenerationRecord
-from labctl.report.trial_export import csv_cell
+from labctl.report.rows import rows_csv
 from labctl.runs.record.directory import RunDirectory
 
-_COLUMNS = (
-    "run", "model", "prompt", "budget", "question", "sample", "grader", "version", "correct",
-    "extracted", "right_answer", "complete", "truncated_here", "tokens", "notes", "text",
-)  # fmt: skip
+#: Columns of a graded answer, each with its kind.
+ANSWER_COLUMNS: Mapping[str, type] = {
+    "run": str, "model": str, "prompt": str, "budget": int, "question": str, "sample": int,
+    "grader": str, "version": str, "correct": bool, "extracted": str, "right_answer": str,
+    "complete": bool, "truncated_here": bool, "tokens": int, "notes": str, "text": str,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -73,23 +73,22 @@ def lm_eval_files(one: ReadEvaluation) -> Iterator[tuple[Path, str]]:
 
 def answers_csv(one: ReadEvaluation) -> str:
     """Return a line for each grade; unknown values and unlimited budgets are empty cells."""
+    return rows_csv(answer_rows(one), ANSWER_COLUMNS)
+
+
+def answer_rows(one: ReadEvaluation) -> Iterator[dict[str, object]]:
+    """Yield a row for each grade; None for unknown values and unlimited budgets."""
     texts = GradedTexts(one.generations)
     right = {question.id: question.answer for question in one.kept.questions}
-    written = io.StringIO()
-    writer = csv.DictWriter(written, _COLUMNS, lineterminator="\r\n")
-    writer.writeheader()
     for cell in one.table.cells:
         model, _, prompt = cell.variant.partition("/")
         for grade in cell.grades:
-            row = {
+            yield {
                 "run": one.record.id,
                 "model": model,
                 "prompt": prompt,
                 "right_answer": right.get(grade.question),
                 "text": texts.text(grade),
-                **{name: getattr(grade, name) for name in _COLUMNS if hasattr(grade, name)},
+                **{name: getattr(grade, name) for name in ANSWER_COLUMNS if hasattr(grade, name)},
                 "notes": " ".join(grade.notes),
             }
-            shown = {name: csv_cell(value) for name, value in row.items() if value is not None}
-            writer.writerow(shown)
-    return written.getvalue()

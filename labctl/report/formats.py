@@ -6,12 +6,13 @@ The JSON is the output of ``--json`` of ``run``, ``resume`` and ``report``.
 import csv
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
 
 from labctl.errors import printable_line
+from labctl.figures.trials import FIGURES
 from labctl.records.run import GateRecord, RunRecord
 from labctl.records.trial import TrialRecord
 from labctl.report.ci.cases import run_suite
@@ -21,10 +22,10 @@ from labctl.report.page.language import Language
 from labctl.report.references import COLUMNS, HEADLINE, ReferenceRow
 from labctl.report.remarks import remarks
 from labctl.report.result_tables import Results, result_tables
+from labctl.report.rows import csv_cell
 from labctl.report.status import Status
 from labctl.report.table import plain_cells
 from labctl.report.tables import headline, print_experiment, print_timing_table
-from labctl.report.trial_export import csv_cell
 from labctl.results.summary import ESTIMATE, VariantSummary, summarise, wanted_precision
 from labctl.runs.record.directory import RunDirectory
 
@@ -83,7 +84,7 @@ def result_text(
         case "jsonl":
             return "".join(trial.model_dump_json() + "\n" for trial in trials)
         case "csv":
-            return _csv(run, summarise(trials, run.variants, wanted_precision(run)))
+            return _csv(variant_rows(run, trials))
         case "md":
             return "\n".join(_markdown(run, trials, gates, references, status)) + "\n"
     written = io.StringIO()
@@ -98,10 +99,27 @@ def result_text(
     return written.getvalue()
 
 
-def _csv(run: RunRecord, rows: Sequence[VariantSummary]) -> str:
+#: Columns of a variant, each with its kind.
+VARIANT_COLUMNS: Mapping[str, type] = {
+    **dict.fromkeys(("run", "recipe", "board", "target", "execution", "variant"), str),
+    "quantization": str, "bits_per_weight": float, "size_bytes": int, "model_sha256": str,
+    **dict.fromkeys(("trials_ok", "trials_failed", "trials_skipped", "trials_timed"), int),
+    "estimate": str,
+    **{one.name: int if one.is_whole else float for one in FIGURES if one.over},
+    **dict.fromkeys(("token_median_ns", "token_low_ns", "token_high_ns"), int),
+    **dict.fromkeys(("ratio", "ratio_low", "ratio_high"), float),
+    **dict.fromkeys(("checks_failed", "failures", "skip_reason"), str),
+}  # fmt: skip
+
+
+def variant_rows(run: RunRecord, trials: Sequence[TrialRecord]) -> list[dict[str, object]]:
+    """Return a row for each variant: times in ns, sizes in bytes, None if not measured."""
+    return [_flat(run, one) for one in summarise(trials, run.variants, wanted_precision(run))]
+
+
+def _csv(lines: Sequence[Mapping[str, object]]) -> str:
     written = io.StringIO()
-    lines = [_flat(run, row) for row in rows]
-    writer = csv.DictWriter(written, lines[0] if lines else ["run"], lineterminator="\n")
+    writer = csv.DictWriter(written, list(VARIANT_COLUMNS), lineterminator="\n")
     writer.writeheader()
     writer.writerows({name: _csv_cell(value) for name, value in line.items()} for line in lines)
     return written.getvalue()

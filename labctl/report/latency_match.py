@@ -16,7 +16,7 @@ from labctl.compare.equal_latency.words import (
     share_text,
 )
 from labctl.report.details import plain, print_lines, print_table
-from labctl.report.trial_export import csv_cell
+from labctl.report.rows import csv_cell
 from labctl.units import digits, plus_minus
 
 _AXES: dict[Axis, str] = {
@@ -168,18 +168,21 @@ def _print_quoted(console: Console, found: LatencyMatch) -> None:
         return
     rows = [
         [
-            one.name,
             " ".join(filter(None, (one.model, one.quantization))),
-            share_text(one.value / 100)
+            one.name,
+            f"{share_text(one.value / 100)}, no limit"
             if one.unit.startswith("%")
             else f"{one.value:g} {one.unit}",
-            "no limit" if one.unit.startswith("%") else "-",
-            one.source,
         ]
         for one in found.quoted
     ]
     print_lines(console, ["", "[bold]QUOTED, part of no statistic[/]"])
-    print_table(console, ("quoted", "model", ">value", "limit of tokens", "source"), rows)
+    print_table(console, ("model", "quoted", ">value"), rows)
+    sources: dict[str, list[str]] = {}
+    for one in found.quoted:
+        sources.setdefault(one.source, []).append(one.name)
+    lines = (f"{', '.join(names)}: {source}" for source, names in sources.items())
+    print_lines(console, map(plain, ("", *lines)))
 
 
 def _method(found: LatencyMatch) -> Sequence[str]:

@@ -1,15 +1,40 @@
 """Tables of a load test: figures of its loads, and lengths in tokens."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from labctl.evaluation.serving.figures import OF_A_LOAD, LoadFigure, sample_of
-from labctl.evaluation.serving.metrics import Distribution
+from labctl.evaluation.serving.metrics import Distribution, latency_ns, tpot_ns, ttft_ns
 from labctl.evaluation.serving.results import LoadTestResults, StageResult
 from labctl.figures.figure import Place
-from labctl.records.serving import StageRecord
+from labctl.records.serving import LatencyLimits, RequestRecord, StageRecord
 from labctl.report.page.language import Language
 from labctl.report.table import ABSENT, Cell, Column, Table, heading, quantity
 from labctl.units import digits
+
+#: With fewer requests the 99th percentile is the largest value, and is not shown.
+FEWEST_FOR_P99 = 100
+
+
+@dataclass(frozen=True)
+class LimitedTime:
+    """Times of requests that a test can limit. ``key``: the name in figures of loads."""
+
+    key: str
+    title: str
+    of: Callable[[RequestRecord], float | None]
+
+    def limit(self, limits: LatencyLimits) -> int | None:
+        """Return the limit in ns; None: no limit."""
+        value: int | None = getattr(limits, f"{self.key}_ns")
+        return value
+
+
+TIMES = (
+    LimitedTime("ttft", "TTFT", ttft_ns),
+    LimitedTime("tpot", "TPOT", tpot_ns),
+    LimitedTime("latency", "Latency", latency_ns),
+)
 
 
 def load_tables(results: LoadTestResults, words: Language) -> list[Table]:

@@ -1,56 +1,63 @@
 """Load tests as a table for a terminal, as CSV and as JSON."""
 
-import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
 
 from rich.console import Console
 
 from labctl.errors import printable_line
-from labctl.evaluation.serving.figures import BY_GATE, OF_A_LOAD
+from labctl.evaluation.serving.figures import OF_A_LOAD
 from labctl.evaluation.serving.results import (
     LoadTestResults,
-    StageResult,
-    knee_sentence,
     notes,
 )
 from labctl.records.board import Execution
-from labctl.records.run import GateRecord
+from labctl.records.run import GateRecord, RunEnd
 from labctl.records.serving import LatencyLimits
 from labctl.report.details import plain, print_lines, print_table
 from labctl.report.load_tables import load_tables
 from labctl.report.page.language import Language
+from labctl.report.page.load_answers import load_answers
+from labctl.report.rows import rows_csv
 from labctl.report.table import plain_cells
-from labctl.report.trial_export import csv_cell
 from labctl.units import duration
 
 _LEGEND = {
     "closed": "Closed loop (streams): each waits for its answer; times begin at the sending.",
     "open": "Open loop (/s): requests come at their times; times begin at the intended sending.",
 }
-#: Columns of a CSV file: means of both clocks over the same requests, and the server's counters.
+#: Facts and counts of a load's record and figures, and their types.
+_FACTS: dict[str, type] = {
+    "name": str, "loop": str, "concurrency": int, "rate": float, "arrivals": str, "stop": str,
+    "unfinished": int, "warm_up": int,
+}  # fmt: skip
+_COUNTS = ("requests", "completed", "failed", "good")
+#: Columns of the server's clock: means of both clocks over the same requests.
 _SERVER_TIMES = {
-    "server_ttft_mean_ms": "ttft_ns",
-    "own_ttft_mean_ms": "own_ttft_ns",
-    "server_latency_mean_ms": "latency_ns",
-    "own_latency_mean_ms": "own_latency_ns",
+    "server_ttft_mean_ns": "ttft_ns",
+    "own_ttft_mean_ns": "own_ttft_ns",
+    "server_latency_mean_ns": "latency_ns",
+    "own_latency_mean_ns": "own_latency_ns",
 }
-_SERVER_COUNTERS = (
-    "running_max",
-    "running_mean",
-    "waiting_max",
-    "waiting_mean",
-    "cache_usage_max",
-    "requests_finished",
-    "generated_tokens",
-    "prompt_tokens",
-    "cached_prompt_tokens",
-    "preemptions",
-    "gap",
-)
+#: The server's own counters of a load, and their types.
+_SERVER_COUNTERS: dict[str, type] = {
+    "running_max": int, "running_mean": float, "waiting_max": int, "waiting_mean": float,
+    "cache_usage_max": float, "requests_finished": int, "generated_tokens": int,
+    "prompt_tokens": int, "cached_prompt_tokens": int, "preemptions": int, "gap": str,
+}  # fmt: skip
+#: Columns of a load in exports.
+LOAD_COLUMNS: Mapping[str, type] = {
+    "run": str,
+    **_FACTS,
+    **dict.fromkeys(_COUNTS, int),
+    **{figure.name: float for figure in OF_A_LOAD},
+    "client_late": bool,
+    **dict.fromkeys(_SERVER_TIMES, float),
+    "server_other_requests": int,
+    **{f"server_{name}": kind for name, kind in _SERVER_COUNTERS.items()},
+}
 _TERMS = (
     "TTFT: to the first piece; TPOT: of each token after the first piece, in the mean of an answer."
 )
@@ -72,8 +79,8 @@ def print_load_test(
         if wide or not table.roomy:
             print_table(console, *plain_cells(table, brief=not wide), shorten=False)
             console.print(end="\n" if wide and not table.roomy else "")
-    if results.knee is not None:
-        print_lines(console, [f"[bold]knee: {knee_sentence(results.knee)}[/]"])
+    answers = load_answers(results, Language("en"))
+    print_lines(console, [f"[bold]{plain(answer)}[/]" for answer in answers])
     for gate in gates:
         word, style = ("kept", "green") if gate.passed else ("MISSED", "bold red")
         text = f"{gate.variant} {gate.metric} {gate.limit}: {gate.detail}"
@@ -112,38 +119,22 @@ def _limits(limits: LatencyLimits) -> str:
     return ", ".join(f"{name} <= {duration(value)}" for name, value in given if value is not None)
 
 
-def load_test_csv(results: LoadTestResults) -> str:
-    """Return a line for each load, times in ms."""
-    out = io.StringIO()
-    writer = csv.writer(out)
-    facts = ("name", "loop", "concurrency", "rate", "arrivals", "stop", "unfinished", "warm_up")
-    counts = ("requests", "completed", "failed", "good")
-    writer.writerow(["run", *facts, *counts, *BY_GATE, "client_late", *_server_names()])
-    for one in results.stages:
-        found = one.metrics
-        row: list[Any] = [results.record.id, *(getattr(one.stage, name) for name in facts)]
-        row += [None if found is None else getattr(found, name) for name in counts]
-        row += [found and figure.in_gates(figure.value(found)) for figure in OF_A_LOAD]
-        row += [one.is_client_late, *_server_values(one)]
-        writer.writerow([csv_cell(value) for value in row])
-    return out.getvalue()
-
-
-def _server_names() -> list[str]:
+def load_rows(results: LoadTestResults) -> list[dict[str, object]]:
+    """Return a row for each load, with :data:`LOAD_COLUMNS`; times in ns, None if unknown."""
     return [
-        *_SERVER_TIMES,
-        "server_other_requests",
-        *(f"server_{name}" for name in _SERVER_COUNTERS),
-    ]
-
-
-def _server_values(one: StageResult) -> list[Any]:
-    clock, counters = one.clock, one.stage.server
-    times = [getattr(clock, name, None) for name in _SERVER_TIMES.values()]
-    return [
-        *(None if value is None else value / 1e6 for value in times),
-        getattr(clock, "other_requests", None),
-        *(getattr(counters, name, None) for name in _SERVER_COUNTERS),
+        {
+            "run": results.record.id,
+            **{name: getattr(one.stage, name) for name in _FACTS},
+            **{name: getattr(one.metrics, name, None) for name in _COUNTS},
+            **{of.name: one.metrics and of.value(one.metrics) for of in OF_A_LOAD},
+            "client_late": one.is_client_late,
+            **{name: getattr(one.clock, of, None) for name, of in _SERVER_TIMES.items()},
+            "server_other_requests": getattr(one.clock, "other_requests", None),
+            **{
+                f"server_{name}": getattr(one.stage.server, name, None) for name in _SERVER_COUNTERS
+            },
+        }
+        for one in results.stages
     ]
 
 
@@ -169,14 +160,36 @@ def load_test_json(results: LoadTestResults, gates: Sequence[GateRecord]) -> str
     return json.dumps(document, indent=2) + "\n"
 
 
-def load_test_text(form: str, results: LoadTestResults, gates: Sequence[GateRecord]) -> str:
-    """Return the results as ``csv``, ``json`` or ``table``."""
+def load_test_text(
+    form: str,
+    results: LoadTestResults,
+    gates: Sequence[GateRecord],
+    end: RunEnd | None,
+    *,
+    strict: bool = False,
+) -> str:
+    """Return the results as ``csv``, ``json``, ``table`` or in a format of CI servers.
+
+    ``strict``: see :func:`labctl.report.ci.load_cases.load_test_suite`.
+    """
     if form == "csv":
-        return load_test_csv(results)
+        return rows_csv(load_rows(results), LOAD_COLUMNS)
     if form == "json":
         return load_test_json(results, gates)
-    console = Console(file=io.StringIO(), width=200, color_system=None, emoji=False)
+    if form == "table":
+        return _table_text(results, gates)
+    from labctl.report.ci.load_cases import load_test_suite
+    from labctl.report.ci.texts import ci_text
+
+    def result(own: str) -> str:
+        text = _table_text(results, gates)
+        return f"```\n{text}```\n" if own == "md" else text
+
+    return ci_text(form, load_test_suite(results, gates, end, strict=strict), result)
+
+
+def _table_text(results: LoadTestResults, gates: Sequence[GateRecord]) -> str:
+    file = io.StringIO()
+    console = Console(file=file, width=200, color_system=None, emoji=False)
     print_load_test(console, results, gates, wide=True)
-    file = console.file
-    assert isinstance(file, io.StringIO)
     return file.getvalue()

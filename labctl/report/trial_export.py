@@ -1,12 +1,11 @@
 """Trials of many runs for other programs: CSV for spreadsheets, JSON Lines for scripts."""
 
-import csv
-import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from labctl.index.index import IndexedTrial
-from labctl.index.rows import TrialRow, columns, in_columns
+from labctl.index.rows import RunRow, TrialRow, columns, in_columns
+from labctl.report.rows import rows_csv, rows_jsonl
 
 #: Facts of the run that are also in a trial's row.
 OF_RUN = (
@@ -26,36 +25,25 @@ OF_RUN = (
 )
 #: Mappings become a column for each key: ``parameters.threads``.
 NESTED = ("parameters", "conditions", "comparability")
-#: Spreadsheets take cells that begin with these for formulas, some after removing the blank (OWASP,
-#: "CSV Injection").
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def trials_jsonl(trials: Sequence[IndexedTrial]) -> str:
     """Return a line of JSON for each trial: times in ns, sizes in bytes, null if unknown."""
-    return "".join(json.dumps(trial_document(one)) + "\n" for one in trials)
+    return rows_jsonl(map(trial_document, trials))
 
 
 def trials_csv(trials: Sequence[IndexedTrial]) -> str:
-    """Return a heading and a line for each trial; unknown values are empty cells.
-
-    Lines end as in RFC 4180, because only then Python quotes cells with a carriage return.
-    """
+    """Return a heading and a line for each trial; unknown values are empty cells."""
     rows = [flat_document(one) for one in trials]
-    names = dict.fromkeys((*_plain_columns(), *(name for row in rows for name in row)))
-    written = io.StringIO()
-    writer = csv.DictWriter(written, [csv_cell(name) for name in names], lineterminator="\r\n")
-    writer.writeheader()
-    writer.writerows(
-        {csv_cell(name): csv_cell(value) for name, value in row.items() if value is not None}
-        for row in rows
-    )
-    return written.getvalue()
+    names = dict.fromkeys((*trial_columns(), *(name for row in rows for name in row)))
+    return rows_csv(rows, names)
 
 
-def _plain_columns() -> list[str]:
-    own = [name for name in columns(TrialRow) if name not in NESTED]
-    return [*own, *OF_RUN, "tags"]
+def trial_columns() -> dict[str, type]:
+    """Return name -> kind of the columns that each trial has: its own, those of its run, tags."""
+    own = {name: kind for name, (kind, _) in columns(TrialRow).items() if name not in NESTED}
+    of_run = {name: columns(RunRow)[name][0] for name in OF_RUN}
+    return {**own, **of_run, "tags": str}
 
 
 def trial_document(one: IndexedTrial) -> dict[str, object]:
@@ -77,12 +65,29 @@ def flat_document(one: IndexedTrial) -> dict[str, object]:
     return row
 
 
+#: Largest integer of databases, Parquet and pandas.
+_MOST = (1 << 63) - 1
+
+
+def kinds_of(mappings: Iterable[Mapping[str, object]]) -> dict[str, type]:
+    """Return key -> kind of its values; ``str`` if there are several kinds."""
+    found: dict[str, set[type]] = {}
+    for mapping in mappings:
+        for key, value in mapping.items():
+            known = found.setdefault(key, set())
+            if value is not None:
+                is_large = isinstance(value, int) and abs(value) > _MOST
+                known.add(str if is_large else type(value))
+    return {key: _kind(known) for key, known in found.items()}
+
+
+def _kind(known: set[type]) -> type:
+    if known in ({bool}, {int}, {float}):
+        return next(iter(known))
+    return float if known == {int, float} else str
+
+
 def _scalar(value: object) -> object:
     if isinstance(value, list) and all(isinstance(one, str) for one in value):
         return " ".join(value)
     return json.dumps(value) if isinstance(value, list | dict) else value
-
-
-def csv_cell(value: object) -> object:
-    """Return a cell that spreadsheets do not compute. Numbers may begin with a minus."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value

@@ -1,21 +1,19 @@
 """Trials as Apache Parquet: typed columns, for programs that read many trials."""
 
-import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from labctl.errors import ConfigError
 from labctl.figures.trials import FIGURES
 from labctl.index.index import IndexedTrial
-from labctl.index.rows import RunRow, TrialRow, columns, parameter_text
-from labctl.report.trial_export import NESTED, OF_RUN, trial_document
+from labctl.index.rows import parameter_text
+from labctl.report.rows import arrow_kinds, parquet_bytes, parquet_library
+from labctl.report.trial_export import NESTED, kinds_of, trial_columns, trial_document
 
 if TYPE_CHECKING:
     import pyarrow
 
 _MOMENTS = ("started", "finished")
-_MOST = (1 << 63) - 1
 #: Units with another name in the schema.
 _UNITS = {"mC": "0.001 degC"}
 
@@ -27,19 +25,9 @@ def trials_parquet(trials: Sequence[IndexedTrial]) -> bytes:
     with a field for each key of any trial. A field with values of several kinds is text. Unknown
     values are null. Raises ConfigError if pyarrow is not installed.
     """
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError as error:
-        raise ConfigError(
-            "pyarrow is not installed, which Parquet needs",
-            hint="pip install 'labctl[parquet]'; or use --format jsonl",
-        ) from error
+    pyarrow = parquet_library()
     documents = [_typed(trial_document(one)) for one in trials]
-    table = pyarrow.Table.from_pylist(documents, schema=_schema(documents))
-    written = io.BytesIO()
-    parquet.write_table(table, written, compression="zstd")
-    return written.getvalue()
+    return parquet_bytes(pyarrow.Table.from_pylist(documents, schema=_schema(documents)))
 
 
 def _typed(document: Mapping[str, object]) -> dict[str, Any]:
@@ -51,28 +39,23 @@ def _schema(documents: Sequence[Mapping[str, Any]]) -> "pyarrow.Schema":
     """Return the columns, with the types of nested values; convert values of mixed types."""
     import pyarrow
 
-    kinds = {
-        str: pyarrow.string(),
-        int: pyarrow.int64(),
-        float: pyarrow.float64(),
-        bool: pyarrow.bool_(),
-    }
-    own = {name: kind for name, (kind, _) in columns(TrialRow).items() if name not in NESTED}
-    of_run = {name: kind for name, (kind, _) in columns(RunRow).items() if name in OF_RUN}
+    kinds = arrow_kinds(pyarrow)
     units = {"model_bytes": "bytes"}
     units |= {one.column: _UNITS.get(one.unit, one.unit) for one in FIGURES}
     fields = []
-    for name, kind in {**own, **of_run}.items():
+    for name, kind in trial_columns().items():
+        if name == "tags":
+            fields.append(pyarrow.field(name, pyarrow.list_(pyarrow.string())))
+            continue
         unit = units.get(name)
         moment = pyarrow.timestamp("us", tz="UTC")
         metadata = {"unit": unit} if unit else None
         fields.append(
             pyarrow.field(name, moment if name in _MOMENTS else kinds[kind], metadata=metadata)
         )
-    fields.append(pyarrow.field("tags", pyarrow.list_(pyarrow.string())))
     for name in NESTED:
         mappings = [document[name] for document in documents]
-        inner = _kinds(mappings)
+        inner = kinds_of(mappings)
         for mapping in mappings:
             mapping.update(
                 (key, parameter_text(value))
@@ -83,21 +66,3 @@ def _schema(documents: Sequence[Mapping[str, Any]]) -> "pyarrow.Schema":
             struct = pyarrow.struct([(key, kinds[kind]) for key, kind in inner.items()])
             fields.append(pyarrow.field(name, struct))
     return pyarrow.schema(fields)
-
-
-def _kinds(mappings: Iterable[Mapping[str, object]]) -> dict[str, type]:
-    """Return key -> kind of its values; ``str`` if there are several kinds."""
-    found: dict[str, set[type]] = {}
-    for mapping in mappings:
-        for key, value in mapping.items():
-            known = found.setdefault(key, set())
-            if value is not None:
-                is_large = isinstance(value, int) and abs(value) > _MOST
-                known.add(str if is_large else type(value))
-    return {key: _kind(known) for key, known in found.items()}
-
-
-def _kind(known: set[type]) -> type:
-    if known in ({bool}, {int}, {float}):
-        return next(iter(known))
-    return float if known == {int, float} else str

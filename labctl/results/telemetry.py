@@ -177,10 +177,8 @@ def steadiness(evidence: TelemetrySummary | None, facts: BoardFacts) -> tuple[Ch
         others = evidence.others_share / cpus
         detail = f"everything else used {others:.0%} of {of}"
         if evidence.reclaim_share is not None:
-            detail += (
-                f", and {evidence.reclaim_share / cpus:.0%} continued to free memory (kswapd,"
-                " kcompactd)"
-            )
+            reclaim = evidence.reclaim_share / cpus
+            detail += f", the kernel's page reclaim (kswapd, kcompactd) {reclaim:.0%}"
         found.append(Check(name="quiet", ok=others <= LOUD, detail=detail))
     if evidence.steal_share is None:
         found.append(_open("steal"))

@@ -3,8 +3,6 @@
 The provenance of a run includes hashes, for its record and to recognise its inputs.
 """
 
-import functools
-import importlib.metadata
 import platform
 import re
 import shutil
@@ -21,6 +19,7 @@ from labctl.board.agent import LINK_LOSSES, BoardAgent
 from labctl.board.job import JobState
 from labctl.board.meter import Meter
 from labctl.build.source import run_git
+from labctl.distribution import labctl_version
 from labctl.errors import BoardRebooted, InfraError, SurvivingProcess
 from labctl.folders import work_trees
 from labctl.records.board import BoardFacts
@@ -42,7 +41,6 @@ from labctl.runs.record.journal import Attempt, Journal
 from labctl.transport.base import remote_words
 
 #: A function, because reading it takes longer than planning a run.
-_installed_version = functools.cache(importlib.metadata.version)
 
 T = TypeVar("T")
 
@@ -225,7 +223,7 @@ def run_record(
         variants=tuple(variant.slug for variant in recipe.variants()),
         trials_planned=len(plan.trials),
         plan_notes=tuple(notes),
-        labctl_version=_installed_version("labctl"),
+        labctl_version=labctl_version(),
         lab_revision=lab_revision(held.lab.root),
         host=platform.node(),
         started=datetime.now(UTC),

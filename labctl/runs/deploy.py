@@ -15,7 +15,7 @@ from labctl import interrupts
 from labctl.board.agent import BoardAgent
 from labctl.board.prune import Pruner
 from labctl.config.lab import Board, LabFile
-from labctl.deploy.plan import Object, agents_in, refuse
+from labctl.deploy.plan import DeployPlan, Object, agents_in, refuse
 from labctl.deploy.send import DeployOptions, Sources, Stopwatch
 from labctl.errors import BoardBusy, BoardNoSpace, HostError, InfraError, LabctlError
 from labctl.progress import Pace, Throughput
@@ -164,8 +164,8 @@ class FleetView:
     def waits(self, error: BoardBusy) -> None:
         """Report that another labctl uses the board, and that labctl waits for it."""
 
-    def begun(self, task: BoardTask) -> None:
-        """Report that sending begins."""
+    def begun(self, task: BoardTask, count: int) -> None:
+        """Report that sending begins, of ``count`` bytes."""
 
     def sent(self, task: BoardTask, count: int) -> None:
         """Report ``count`` more bytes as sent; ``moved`` reports bytes that arrived."""
@@ -264,7 +264,7 @@ class Fleet:
         self._each(self.alive, lambda task: self._deliver(task, sources))
 
     @contextmanager
-    def _held(self, task: BoardTask) -> Iterator[BoardSession]:
+    def _held(self, task: BoardTask) -> Iterator[tuple[BoardSession, DeployPreview]]:
         with (
             self.connect(task.board) as transport,
             hold_board(task.board, transport, self.lab, BoardUse("deploy", kind="deploy")) as held,
@@ -272,26 +272,28 @@ class Fleet:
             held.claim.refuse_if_taken(orphans=True)
             prepared = task.wanted.look(self.view.step)
             task.preview = preview_deploy(held, prepared, self.limit_bytes_per_second)
-            yield held
+            yield held, task.preview
 
     def _look(self, task: BoardTask) -> None:
         with self._held(task):
             pass
 
     def _bring_agent(self, task: BoardTask) -> None:
-        with self._held(task) as held:
+        with self._held(task) as (held, _):
             held.bring_agent(lambda _item, _done: self._go_on())
 
     def _deliver(self, task: BoardTask, sources: Sources) -> None:
-        with self._held(task) as held:
+        with self._held(task) as (held, preview):
             if _to_fetch(task):  # somebody removed a file from the board
                 task.preview = None
                 return
             refuse(_problems(task), task.board.name)
-            self._send(task, held, sources)
+            self._send(task, held, preview.plan, sources)
             task.is_done = True
 
-    def _send(self, task: BoardTask, held: BoardSession, sources: Sources) -> None:
+    def _send(
+        self, task: BoardTask, held: BoardSession, plan: DeployPlan, sources: Sources
+    ) -> None:
         def moved(item: Object, done_bytes: int) -> None:
             self._go_on()
             self.view.moved(task, item, done_bytes)
@@ -310,11 +312,9 @@ class Fleet:
             self.view.lost(task, error)
 
         options = DeployOptions(progress=moved, pace=pace, on_loss=lost, sources=sources)
-        assert task.preview is not None
-        plan = task.preview.plan
         if plan.missing:
             held.hold_to_send()
-            self.view.begun(task)
+            self.view.begun(task, plan.bytes)
         # A limited speed says nothing about the link.
         with watch.noted(held.rate_file) if self.pace is None else nullcontext():
             send(held, plan, options, watch)

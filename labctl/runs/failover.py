@@ -57,14 +57,7 @@ def _on_one_of(
     for other in others:
         observer.note(f"{broken.message}; the run continues on board {other.name}")
         again = ResumeRequest(
-            directory,
-            other,
-            request.lab,
-            request.build,
-            request.compare,
-            holder=request.holder,
-            job=request.job,
-            attempt=request.attempt,
+            directory, other, request.lab, request.build, request.compare, request.use
         )
         try:
             return resume_recorded(again, partial(connect, other), observer, session)

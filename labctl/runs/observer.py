@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
 
 from labctl.board.job import JobProgress, JobState, Started
@@ -20,7 +19,18 @@ from labctl.errors import ExitStatus, InfraError, LabctlError
 from labctl.figures.trials import token_time
 from labctl.progress import Throughput
 from labctl.records.board import Execution
-from labctl.records.events import AnyEvent, Contact, Deploy, End, Fetch, Loss, Note, Progress, Trial
+from labctl.records.events import (
+    AnyEvent,
+    Contact,
+    Deploy,
+    End,
+    Fetch,
+    Loss,
+    Note,
+    Progress,
+    RunState,
+    Trial,
+)
 from labctl.records.trial import Failure, TrialRecord, TrialState
 from labctl.runs.planning.trials import PlannedTrial
 from labctl.runs.record.directory import RunDirectory
@@ -232,7 +242,7 @@ class RunSession:
     def __init__(self, observer: Observer):
         self._observer = observer
         self._stack = ExitStack()
-        self._exit_status: int = ExitStatus.OK
+        self._ended: End | None = None
         self.directory: RunDirectory | None = None
 
     def contact(
@@ -261,7 +271,7 @@ class RunSession:
         )
 
     def begin(self, directory: RunDirectory) -> None:
-        """Hold a run's directory, once.
+        """Hold a run's directory, once, and name it.
 
         Raises HostTimeout if another controller has it, and ConfigError if a controller finished
         it: events of a finished run are not changed.
@@ -269,24 +279,23 @@ class RunSession:
         if self.directory is None:
             self._stack.enter_context(directory.held())
             directory.refuse_if_finished()
+            # Not an event: `labctl watch` knows the directory.
+            self._observer.note(f"run directory: {directory.path}")
             log = EventLog(directory.path / EVENTS, self._observer.note)
             self._stack.enter_context(log)
             self._stack.enter_context(self._observer.also(log.write))
             self.directory = directory
 
-    def finished(self, exit_status: int) -> None:
-        """Note the exit status of a finished run."""
-        self._exit_status = exit_status
+    def finished(
+        self, exit_status: int, state: RunState = "finished", failure: Failure | None = None
+    ) -> None:
+        """Note how a run ended whose controller raises no error for it."""
+        self._ended = End(state=state, exit_status=exit_status, failure=failure)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         with self._stack:
             if self.directory is None:
                 return
@@ -294,7 +303,7 @@ class RunSession:
                 self._tell_way(self.directory)
                 if self._observer.has_told_way:
                     error.add_note("it was said how the run continues")
-            self._observer.tell(_end(error, self._exit_status))
+            self._observer.tell(_end(error, self._ended))
             if isinstance(error, Exception):  # readers have the file of events open
                 self.directory.forget_if_refused(error)
             if isinstance(error, LabctlError) and self.directory.is_resumable:
@@ -308,9 +317,10 @@ class RunSession:
             self._observer.tell_way(f"to continue: labctl resume {directory.path.name}")
 
 
-def _end(error: BaseException | None, exit_status: int) -> End:
+def _end(error: BaseException | None, ended: End | None) -> End:
     if error is None:
-        return End(state="finished", exit_status=exit_status)
+        known = ended or End(state="finished", exit_status=ExitStatus.OK)
+        return End(state=known.state, exit_status=known.exit_status, failure=known.failure)
     if isinstance(error, Exception):
         status = error.exit_status if isinstance(error, LabctlError) else ExitStatus.INFRA
         return End(state="failed", exit_status=status, failure=Failure.of(error))

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 
 from labctl.board.measuring import FULL, QUICK, AgentFacts, Measuring, MemoryBench
 from labctl.board.probe_files import compare_probes, last_probes, save_probe
 from labctl.config.lab import Board, LabFile
+from labctl.distribution import labctl_version
 from labctl.errors import ConfigError, JobError, LabctlError
 from labctl.performance.prediction import NEAR
 from labctl.records.board import Execution
@@ -129,7 +129,7 @@ def _measured(ready: ReadyBoard, observer: Observer, *, full: bool) -> BoardProb
             "board": held.board.name,
             "taken": taken,
             "agent_version": before.agent_version,
-            "labctl_version": version("labctl"),
+            "labctl_version": labctl_version(),
             "facts": held.facts,
             "page_size_bytes": before.page_size_bytes,
             "clocks": clocks,

@@ -9,10 +9,9 @@ finish is measured again completely on the second. Each record names its board, 
 a run moved.
 """
 
-import importlib.metadata
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -21,13 +20,14 @@ from labctl.board.probe_files import latest_probe
 from labctl.build.plan import BuildRequest
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe
+from labctl.distribution import labctl_version
 from labctl.errors import Blame, BoardError, ConfigError, LeaseLost
 from labctl.records.board import BoardFacts, Execution
 from labctl.records.run import PlanRecord, RunRecord
 from labctl.records.trial import TrialRecord
 from labctl.results.gates import CompareGates, leave_open
 from labctl.runs.board.deploy_preview import send_observed, take_and_send
-from labctl.runs.board.lab_lease import BoardUse
+from labctl.runs.board.lab_lease import RUN, BoardUse
 from labctl.runs.board.opening import ReadyBoard, WayToBoard
 from labctl.runs.board.session import BoardSession, differences, differences_in_kind
 from labctl.runs.context import RunContext, artifact_identities, program_sha256
@@ -131,11 +131,8 @@ class ResumeRequest:
     build: Callable[[BuildRequest], object] | None = None
     #: Judges the gates against other runs.
     compare: CompareGates = leave_open
-    #: ``USER@HOST`` and the attempt at a job for which the board is taken; None: the user of this
-    #: process.
-    holder: str | None = None
-    job: str | None = None
-    attempt: int | None = None
+    #: The user and the job for which the board is taken.
+    use: BoardUse = RUN
 
 
 def resume(
@@ -183,14 +180,12 @@ def resume_recorded(
         connect,
         observer,
         lab,
-        BoardUse(
-            f"run {run.recipe} (resumed)",
-            plan.max_seconds,
-            request.holder,
-            request.job,
-            request.attempt,
-            "resume",
-            run.id,
+        replace(
+            request.use,
+            purpose=f"run {run.recipe} (resumed)",
+            max_seconds=plan.max_seconds,
+            kind="resume",
+            run=run.id,
         ),
         ours=Journal(directory.path, run.id).lease,
         build=request.build,
@@ -200,7 +195,6 @@ def resume_recorded(
         journal = Journal(directory.path, run.id)  # until then another controller may have it
         again = journal.resumptions + 1
         session.contact(directory, run.recipe, board, held.facts.execution, resumed=again)
-        observer.note(f"run directory: {directory.path}")
         ready = way.prepare(held)
         held, (prepared,) = ready.held, ready.prepared
         changed = [*_other_models(run, prepared), *_other_board(run, held)]
@@ -307,7 +301,7 @@ def _other_programs(run: RunRecord, held: BoardSession, prepared: Prepared) -> I
     for was, now in zip(run.artifacts, programs, strict=True):
         if was.key != now.key or any(now.tools.get(t) != sha for t, sha in was.tools.items()):
             yield f"{was.product} {was.version} was built again, and differs"
-    version = importlib.metadata.version("labctl")
+    version = labctl_version()
     if version != run.labctl_version:
         yield f"labctl {run.labctl_version} began it, this is {version}"
 

@@ -12,7 +12,7 @@ from labctl.records.board import BoardFacts
 from labctl.records.run import NightPart
 from labctl.results.gates import CompareGates, leave_open
 from labctl.runs.board.deploy_preview import take_and_send
-from labctl.runs.board.lab_lease import BoardUse
+from labctl.runs.board.lab_lease import RUN, BoardUse
 from labctl.runs.board.opening import WayToBoard
 from labctl.runs.board.session import BoardSession
 from labctl.runs.context import RunContext, plan_record, program_sha256, run_record
@@ -25,7 +25,6 @@ from labctl.runs.record.directory import RunDirectory, new_run_id
 from labctl.runs.record.journal import Journal
 from labctl.runs.runner import Judge, Outcome, run_trials, usual_status
 from labctl.runs.trial.energy import working_meter
-from labctl.state.uses import UseKind
 from labctl.transport.base import Transport
 
 
@@ -36,10 +35,10 @@ class RunRequest:
     ``build`` builds the agent once the board's machine is known; None: nothing is built.
     ``compare`` judges the gates against other runs. ``untrusted``: the recipe is untrusted.
     ``check_board`` may refuse the board after each look; ``before_use`` gets the board under the
-    run's lease, before files of the recipe are sent, and may refuse it too. The board is used for
-    ``holder`` (``USER@HOST``; None: the user of this process) and the ``attempt`` at the ``job``
-    that claimed it. A run of another ``kind`` is a part of that job, not its result. Others may use
-    the board in ``aside``, while models are fetched. ``night``: the night of the run.
+    run's lease, before files of the recipe are sent, and may refuse it too. ``use`` has the user
+    and the job for which the board is taken; a run of another kind is a part of that job, not its
+    result. Others may use the board in ``aside``, while models are fetched. ``night``: the night of
+    the run.
     """
 
     recipe: Recipe
@@ -50,19 +49,19 @@ class RunRequest:
     untrusted: bool = False
     check_board: Callable[[BoardFacts], None] = lambda _facts: None
     before_use: Callable[[BoardSession], None] = lambda _held: None
-    holder: str | None = None
-    job: str | None = None
-    attempt: int | None = None
-    kind: UseKind = "run"
+    use: BoardUse = RUN
     aside: Callable[[], AbstractContextManager[None]] = nullcontext
     night: NightPart | None = None
 
-    @property
-    def use(self) -> BoardUse:
-        """The use for which the board is taken."""
-        kind: UseKind = "untrusted" if self.untrusted else self.kind
-        what = f"run {self.recipe.name}"
-        return BoardUse(what, self.max_seconds, self.holder, self.job, self.attempt, kind)
+    def use_of(self, run: str) -> BoardUse:
+        """Return the use of the board by a run with this id."""
+        return replace(
+            self.use,
+            purpose=f"run {self.recipe.name}",
+            max_seconds=self.max_seconds,
+            kind="untrusted" if self.untrusted else self.use.kind,
+            run=run,
+        )
 
     @property
     def max_seconds(self) -> float:
@@ -104,7 +103,7 @@ def run_recorded(
     files = find_files(recipe, board, lab.root, untrusted=request.untrusted)
     directory = RunDirectory(lab.root / "runs" / new_run_id(recipe.name))
 
-    use, check = replace(request.use, run=directory.path.name), request.check_board
+    use, check = request.use_of(directory.path.name), request.check_board
     with WayToBoard(
         board,
         [files],
@@ -119,7 +118,6 @@ def run_recorded(
         held = way.look()
         directory.begin()
         session.contact(directory, recipe.name, board, held.facts.execution)
-        observer.note(f"run directory: {directory.path}")
         ready = way.prepare(held)
         held, (prepared,) = ready.held, ready.prepared
         # Planned before gigabytes are sent: a plan that does not fit is refused at once.
@@ -145,7 +143,7 @@ def run_recorded(
             plan,
             notes=notes,
             untrusted=request.untrusted,
-            job=request.job if request.kind == "run" else None,
+            job=request.use.job if request.use.kind == "run" else None,
             night=request.night,
         )
         planned = plan_record(prepared, plan, max_seconds, limits, program)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from labctl import interrupts
 from labctl.errors import ConfigError, ExitStatus
-from labctl.records.events import AnyEvent, Contact, End, Evaluation
+from labctl.records.events import AnyEvent, Contact, End, Evaluation, LoadTest
 from labctl.runs.record.directory import RUN, RunDirectory, all_directories
 from labctl.runs.record.event_log import EVENTS, EventReader, follow
 from labctl.runs.record.lookup import find_directory
@@ -31,9 +31,6 @@ def find_watched(runs: Path, name: str | None) -> RunDirectory:
 
 
 def _why_no_events(directory: RunDirectory) -> str:
-    if directory.is_load_test:
-        shown = f"`labctl report {directory.path.name}` shows the loads that have ended"
-        return f"a load test shows its progress where it was started; {shown}"
     if directory.is_planned:
         return (
             "an older labctl made it, or its events could not be written;"
@@ -54,7 +51,7 @@ class Watch:
         self._wait = wait
         self._reader = EventReader(directory.path / EVENTS)
         self._last: AnyEvent | None = None
-        self._contact: Contact | Evaluation | None = None
+        self._contact: Contact | Evaluation | LoadTest | None = None
 
     def events(self) -> Iterator[AnyEvent | None]:
         """Yield all events, old and new; None for each look without a new event.
@@ -63,7 +60,7 @@ class Watch:
         """
         for event in follow(self._directory.path, self._reader, wait=self._wait):
             self._last = event or self._last
-            if isinstance(event, Contact | Evaluation):
+            if isinstance(event, Contact | Evaluation | LoadTest):
                 self._contact = event
             yield event
 

@@ -13,7 +13,8 @@ from labctl.errors import printable_line
 from labctl.state import sql
 from labctl.state.audit import add_audit, checked_reason
 from labctl.state.events import clock
-from labctl.state.leases import busy, end, find, find_live, left_run
+from labctl.state.lease import busy, end, find, find_live
+from labctl.state.lease_wish import left_run
 from labctl.state.quotas import QuotaCheck, check_reserved
 from labctl.state.reservations import (
     Reservation,

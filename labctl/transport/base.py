@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from labctl.errors import (
     BoardError,
@@ -29,6 +29,7 @@ from labctl.progress import BytesDone
 if TYPE_CHECKING:
     from labctl.hdc.host.handshake import Consent
     from labctl.transport.file_transfer import BoardHash, FileTransfer
+    from labctl.transport.hdc import HdcTransport
     from labctl.transport.linked import Stream
 
 from labctl.text_types import split_endpoint
@@ -116,31 +117,6 @@ def check_command(command: str) -> bytes:
         raise ConfigError(f"a command is not text: {command!r}") from error
 
 
-class Forwarded(Protocol):
-    """Connections being forwarded between this host and a board."""
-
-    @property
-    def listen(self) -> str:
-        """The listening node, with the actual port if the system chose it."""
-
-    @property
-    def failure(self) -> LinkError | None:
-        """The reason why the link no longer forwards; None if no reason is known."""
-
-
-class Terminal(Protocol):
-    """An interactive shell on a board."""
-
-    def send(self, data: bytes) -> None:
-        """Send typed input. Raises LinkError."""
-
-    def receive(self, timeout: float) -> bytes | None:
-        """Return the next output: empty after ``timeout`` seconds, None at its end.
-
-        Raises LinkError.
-        """
-
-
 @dataclass(frozen=True)
 class OpenOptions:
     """Options of a link; each kind of transport uses the options that it knows.
@@ -165,41 +141,6 @@ class TransferOptions:
     timeout: float
     progress: BytesDone | None = None
     compress: bool = False
-
-
-class HdcFeatures(Protocol):
-    """Functions that only boards over hdc have."""
-
-    def forward(
-        self, listen: str, connect: str, *, reverse: bool = False
-    ) -> AbstractContextManager[Forwarded]:
-        """Within the context, forward connections to ``listen`` here to ``connect`` on the board.
-
-        With ``reverse`` the board listens, and this host connects. Both are nodes as hdc writes
-        them: ``tcp:PORT``, ``localabstract:NAME``, ``localfilesystem:PATH``. Raises ConfigError (no
-        such node), HostError or BoardError (cannot listen), LinkError.
-        """
-
-    def request_reboot(self, how: Reboot = "", *, timeout: float) -> None:
-        """Request a restart; :func:`labctl.transport.readiness.reboot` also waits for it."""
-
-    def remount(self, *, timeout: float) -> str:
-        """Make the board's system partitions writable; return the reply."""
-
-    def set_mode(self, mode: str, *, timeout: float) -> str:
-        """Let the board's hdcd listen on ``port 5555`` or ``usb``; return the reply."""
-
-    def hilog(self, *words: str, timeout: float, write: Write) -> None:
-        """Print the board's log as it arrives, for ``timeout`` seconds or until the log ends.
-
-        Raises RemoteExit if the board's ``hilog`` fails, LinkError, BoardError.
-        """
-
-    def interact(self, *, timeout: float) -> AbstractContextManager[Terminal]:
-        """Open an interactive shell on a terminal of the board.
-
-        ``timeout`` (s) limits each sending.
-        """
 
 
 def _anything() -> None:
@@ -280,7 +221,7 @@ class Transport(ABC):
         there), another LinkError.
         """
 
-    def over_hdc(self, purpose: str) -> "HdcFeatures":
+    def over_hdc(self, purpose: str) -> "HdcTransport":
         """Return the functions of hdc. Raises ConfigError with ``purpose`` if the link has none."""
         raise ConfigError(f"{self.label} cannot {purpose}", hint="boards over hdc can")
 

@@ -319,7 +319,7 @@ def _prove(transfer: FileTransfer, root: str, copied: Mapping[str, Digest], what
     board_hash = transfer.board_hash
     if not copied:
         return
-    if board_hash.command is None:
+    if not board_hash.command:
         with tempfile.TemporaryDirectory(prefix="labctl-") as folder:
             for name, digest in copied.items():
                 back = Path(folder) / "back"

@@ -122,12 +122,12 @@ def running_total(progress: BytesDone | None) -> BytesDone:
 class BoardHash:
     """Hash function of the board.
 
-    ``command`` has the words before the path; its output begins with the hash in hex. None: the
+    ``command`` has the words before the path; its output begins with the hash in hex. Empty: the
     board has no such program. ``part_bytes``: see :class:`Digest`.
     """
 
     algorithm: str
-    command: tuple[str, ...] | None
+    command: tuple[str, ...] = ()
     part_bytes: int = 0
 
     def digest(self) -> Digest:
@@ -139,7 +139,6 @@ class BoardHash:
 
         Raises LinkError, IntegrityError if the board cannot hash it.
         """
-        assert self.command is not None
         asked = remote_words(*self.command, remote)
         command = f"{asked} && wc -c <{remote_words(remote)}"
         result = transport.run(command, timeout=hash_timeout(timeout, size_bytes))
@@ -195,7 +194,7 @@ def find_board_hash(transport: Transport, timeout: float) -> BoardHash:
     for algorithm, name in _TOOLS:
         if name in present:
             return BoardHash(algorithm, (name,))
-    return BoardHash("sha256", None)
+    return BoardHash("sha256")
 
 
 __all__ = ["appearing", "new_file", "open_source", "set_aside"]
@@ -364,7 +363,7 @@ class FileTransfer(ABC):
 
     def on_board(self, remote: str, expected: Digest) -> Digest:
         """Return the present hash of a file on the board, of the same kind as ``expected``."""
-        if self.board_hash.command is not None:
+        if self.board_hash.command:
             # The request changes nothing: the copy stays valid even if the link is lost now.
             return retry_infra(
                 lambda: self.board_hash.ask(

@@ -18,10 +18,8 @@ from labctl.hdc.host.link import HostLink
 from labctl.text_types import Endpoint, HdcKey, HostPath, InLab, is_on_loopback, split_endpoint
 from labctl.transport.base import (
     CommandResult,
-    Forwarded,
     OpenOptions,
     Reboot,
-    Terminal,
     TransferOptions,
     Write,
     address_of,
@@ -81,28 +79,40 @@ class HdcTransport(LinkedTransport[HostLink]):
         return self
 
     @contextmanager
-    def forward(self, listen: str, connect: str, *, reverse: bool = False) -> Iterator[Forwarded]:
-        """Forward connections; see :class:`Transport`."""
+    def forward(self, listen: str, connect: str, *, reverse: bool = False) -> Iterator["Forwarded"]:
+        """Within the context, forward connections to ``listen`` here to ``connect`` on the board.
+
+        With ``reverse`` the board listens, and this host connects. Both are nodes as hdc writes
+        them: ``tcp:PORT``, ``localabstract:NAME``, ``localfilesystem:PATH``. Raises ConfigError (no
+        such node), HostError or BoardError (cannot listen), LinkError.
+        """
         link = self.connected()
         start = link.reverse if reverse else link.forward
         with start(listen, connect, timeout=self.forward_seconds) as forwarding:
-            yield _Forwarded(forwarding.listen, link)
+            yield Forwarded(forwarding.listen, link)
 
     def request_reboot(self, how: Reboot = "", *, timeout: float) -> None:
-        """Request a restart, and close the link: the board will end it anyway."""
+        """Request a restart, and close the link: the board will end it anyway.
+
+        :func:`labctl.transport.readiness.reboot` also waits for it.
+        """
         hdc.reboot(self.connected(), how, timeout=timeout)
         self.close()
 
     def remount(self, *, timeout: float) -> str:
-        """Make the board's system partitions writable; see :class:`Transport`."""
+        """Make the board's system partitions writable; return the reply."""
         return hdc.remount(self.connected(), timeout=timeout)
 
     def set_mode(self, mode: str, *, timeout: float) -> str:
-        """Change how the board's hdcd listens; see :class:`Transport`."""
+        """Let the board's hdcd listen on ``port 5555`` or ``usb``; return the reply."""
         return hdc.set_mode(self.connected(), mode, timeout=timeout)
 
     def hilog(self, *words: str, timeout: float, write: Write) -> None:
-        """Print the board's log; see :class:`Transport`. hdc's own request has no exit status."""
+        """Print the board's log as it arrives, for ``timeout`` seconds or until the log ends.
+
+        hdc's own request has no exit status. Raises RemoteExit if the board's ``hilog`` fails,
+        LinkError, BoardError.
+        """
         command = remote_words("hilog", *words)
         self.connected()  # a board that does not answer is an error, not an empty log
         with suppress(CommandTimeout):
@@ -110,22 +120,25 @@ class HdcTransport(LinkedTransport[HostLink]):
             CommandResult(command, status, b"", 0).check()
 
     @contextmanager
-    def interact(self, *, timeout: float) -> Iterator[Terminal]:
-        """Open an interactive shell; see :class:`Transport`."""
+    def interact(self, *, timeout: float) -> Iterator[hdc.InteractiveShell]:
+        """Open an interactive shell on a terminal; ``timeout`` (s) limits each sending."""
         with hdc.interactive_shell(self.connected(), timeout=timeout) as terminal:
             yield terminal
 
 
 @dataclass(frozen=True)
-class _Forwarded:
-    """Connections forwarded over one link; they end with the link."""
+class Forwarded:
+    """Connections forwarded over one link; they end with the link.
+
+    ``listen``: the listening node, with the actual port if the system chose it.
+    """
 
     listen: str
     link: HostLink
 
     @property
     def failure(self) -> LinkError | None:
-        """The reason why the link no longer forwards."""
+        """The reason why the link no longer forwards; None if no reason is known."""
         return self.link.failure
 
 

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from labctl import interrupts
 from labctl.errors import BoardError, CommandTimeout, ConfigError, DeviceLost, InfraError, LinkError
@@ -24,6 +24,9 @@ from labctl.transport.base import (
     remote_words,
 )
 from labctl.transport.sentinel import ASIDE_SECONDS, NOT_UNDERSTOOD_HINT, SCRATCH, Framed, execute
+
+if TYPE_CHECKING:
+    from labctl.hdc.host.link import PortConnection
 
 #: Time for retries of a link that breaks during opening, and the first pause.
 _OPENING_SECONDS = 2.0
@@ -244,30 +247,15 @@ class _Limited:
             )
 
 
-class Connected(Protocol):
-    """A connection that moves bytes: a socket, an ssh channel, an hdc channel.
-
-    Waits end with TimeoutError or CommandTimeout; a broken link raises OSError, EOFError or another
-    LinkError.
-    """
-
-    def settimeout(self, seconds: float) -> None:
-        """Limit each wait from now on."""
-
-    def sendall(self, data: bytes | memoryview, /) -> None:
-        """Send all data."""
-
-    def recv(self, count: int, /) -> bytes:
-        """Return the next bytes, at most ``count``; empty at the end."""
-
-
 class Stream:
     """A connection to a port on a board. ``label`` names the board in messages.
 
-    ``timeout`` (s) limits each wait for the board to receive or send.
+    ``timeout`` (s) limits each wait for the board to receive or send. ``connected``: a socket, an
+    ssh channel, an hdc channel; its waits end with TimeoutError or CommandTimeout, and a broken
+    link raises OSError, EOFError or another LinkError.
     """
 
-    def __init__(self, label: str, connected: Connected, *, timeout: float):
+    def __init__(self, label: str, connected: "PortConnection", *, timeout: float):
         self.label = label
         self._connected = connected
         self.timeout = timeout

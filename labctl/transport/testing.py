@@ -12,16 +12,17 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from labctl.errors import BoardError, ConfigError, LinkRefused
+from labctl.hdc.host.link import PortConnection
 from labctl.transport.base import CommandResult, TransferOptions, Transport, Write
 from labctl.transport.file_transfer import BoardHash, FileTransfer, Take
-from labctl.transport.linked import Connected, Stream
+from labctl.transport.linked import Stream
 
 #: Reply to a command: its output (status 0), status and output, or an error to raise.
 Answer = str | bytes | tuple[int, str] | tuple[int, bytes] | Exception
 #: Answers a command.
 Handler = Callable[[str], Answer]
 #: Makes the board's end of a connection to a port, used like a socket.
-Dial = Callable[[int], Connected]
+Dial = Callable[[int], PortConnection]
 
 
 class ScriptedTransport(Transport):
@@ -41,7 +42,7 @@ class ScriptedTransport(Transport):
         self.commands: list[str] = []
         self.files: dict[str, bytes] = {}
         # No hash program: files are verified by reading them back.
-        self.use_hash(BoardHash("sha256", None))
+        self.use_hash(BoardHash("sha256"))
         self._answers = list(answers)
         self._dial = dial
 

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from labctl.config.lab import LabFile
 from labctl.database.base import DatabaseAway, patience
 from labctl.errors import Blame, BoardBusy, LabctlError
-from labctl.web import api, changes, metrics, pages, run_pages, trends
+from labctl.web import api, changes, metrics, nights, pages, run_pages, trends
 from labctl.web.dashboard import Dashboard, Listening, SignInNeeded, dashboard_of, page
 from labctl.web.request_checks import Guard, Limits, Refused
 
@@ -44,7 +44,7 @@ def make_app(lab: LabFile, listening: Listening, limits: Limits | None = None) -
         redirect_slashes=False,  # it would redirect to the address in a Host header
     )
     app.state.dashboard = dashboard
-    for part in (pages, run_pages, trends, changes, api, metrics):
+    for part in (pages, run_pages, nights, trends, changes, api, metrics):
         app.include_router(part.router)
     for part in (pages, changes):
         app.include_router(part.public)

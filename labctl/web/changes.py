@@ -186,6 +186,7 @@ def _board_page(
         status=400 if isinstance(error, ConfigError) else 409,
         problem=error.message,
         hint=error.hint,
+        executions=view.executions(),
         typed=typed,
         board=found,
         history=list(reversed(view.state.health.history(name, limit=200))),

@@ -1,7 +1,7 @@
 """The lab's view for the dashboard, from its state, its index and its run directories."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -9,13 +9,14 @@ from pathlib import Path
 from labctl.board.status import BoardUsage, BoardUse
 from labctl.config.lab import LabFile
 from labctl.index.filters import Filter
-from labctl.index.index import IndexedRun
+from labctl.index.index import Index, IndexedRun
 from labctl.runs.record.directory import RunDirectory, is_run_id
 from labctl.runs.record.repository import RunRepository
 from labctl.state.health import BoardHealth
-from labctl.state.leases import StateLease
+from labctl.state.lease import StateLease
 from labctl.state.reservations import Reservation
 from labctl.state.state import LabState, lab_state
+from labctl.units import natural_order
 from labctl.web.live_runs import LiveRun
 from labctl.web.run_filter import PAGE_RUNS
 
@@ -108,7 +109,18 @@ class LabView:
         found = self.repository.answer(
             lambda index: (index.runs(wanted, limit=PAGE_RUNS, skip=skip), index.count(wanted))
         )
-        return found or ([], 0)
+        rows, count = found or ([], 0)
+        return self.repository.as_now(rows), count
+
+    def executions(self) -> Mapping[str, str | None]:
+        """Return the execution of each board that was measured: ``board``, ``emulated`` …"""
+        known = self.repository.answer(Index.executions) or {}
+        return {**known, **{one.board: one.execution for one in self.live()}}
+
+    def names(self, table: str, column: str) -> list[str]:
+        """Return the texts of a column of the index, in natural order, for a menu."""
+        found = self.repository.answer(lambda index: index.names(table, column)) or []
+        return sorted(found, key=natural_order)
 
     def run(self, name: str) -> tuple[IndexedRun | None, RunDirectory | None]:
         """Return a run of the index, and its directory if it is on this host.
@@ -120,4 +132,5 @@ class LabView:
         found = self.repository.answer(lambda index: index.runs(Filter(ids=(name,)))) or []
         directory = RunDirectory(self.runs_folder / name)
         there = directory.path.is_dir() and not directory.path.is_symlink()
-        return (found[0] if found else None), (directory if there else None)
+        now = next(iter(self.repository.as_now(found)), None)
+        return now, (directory if there else None)

@@ -14,6 +14,8 @@ from labctl.records.events import (
     End,
     Evaluation,
     Fetch,
+    Load,
+    LoadTest,
     Loss,
     Note,
     Progress,
@@ -31,6 +33,7 @@ class LiveRun:
     run: str
     recipe: str = ""
     board: str = ""
+    execution: str | None = None
     number: int | None = None
     trials: int | None = None
     variant: str = ""
@@ -59,9 +62,15 @@ def after(live: LiveRun, event: AnyEvent) -> LiveRun:
     new: dict[str, Any] = {}
     match event:
         case Contact():  # another controller or board: earlier facts are no longer valid
-            return LiveRun(live.run, event.recipe, event.board)
+            return LiveRun(live.run, event.recipe, event.board, event.execution)
         case Evaluation():
             new = {"recipe": event.recipe, "total": event.planned, "done": event.done}
+        case LoadTest():
+            new = {"recipe": event.recipe}
+        case Load():
+            left = None if event.duration_s is None else event.duration_s - event.elapsed_s
+            new = {"phase": event.load, "unit": "requests", **_of(event, "done", "total")}
+            new["remaining_s"] = left if left is None or left > 0 else None
         case Fetch() | Deploy():
             new = _of(event, "done", "total", "remaining_s", "per_second")
             new |= {"phase": event.step, "unit": ""}
@@ -93,6 +102,8 @@ def event_line(event: AnyEvent) -> str | None:
         words = f"{event.recipe} on {event.board} ({event.target}, {event.execution})"
     elif isinstance(event, Evaluation):
         words = f"{event.recipe}: {event.planned} generations, {event.done} there already"
+    elif isinstance(event, LoadTest):
+        words = f"{event.recipe}: load test"
     elif isinstance(event, Fetch | Deploy):
         ended = event.total is not None and event.done >= event.total
         words = f"{event.step}: done" if ended else None

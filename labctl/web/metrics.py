@@ -7,7 +7,6 @@ not labels: each would create a permanent series.
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
@@ -16,6 +15,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from labctl.board.status import BOARD_USES
+from labctl.distribution import labctl_version
 from labctl.errors import printable
 from labctl.index.index import Index
 from labctl.web.dashboard import Dashboard, UserRoute, dashboard_of
@@ -50,7 +50,7 @@ class _Metrics(Collector):
 def _families(dashboard: Dashboard) -> Iterator[tuple[str, str, str, Sequence[_Sample]]]:
     view = dashboard.view
     boards, jobs = view.boards(), view.state.jobs.list()
-    yield "labctl_info", "gauge", "Version of labctl.", [({"version": version("labctl")}, 1.0)]
+    yield "labctl_info", "gauge", "Version of labctl.", [({"version": labctl_version()}, 1.0)]
     yield (
         "labctl_board_state", "gauge", "1 for the state that a board is in.",
         [({"board": b.name, "state": s}, float(b.state == s)) for b in boards for s in BOARD_USES],

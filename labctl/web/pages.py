@@ -22,6 +22,8 @@ router = APIRouter(include_in_schema=False, route_class=UserRoute)
 #: Routes for everybody who reaches the server.
 public = APIRouter(include_in_schema=False)
 _ENDED_JOBS = 50
+#: Ages in the menu of runs.
+_AGES = ("1d", "7d", "30d", "90d")
 _AUDIT_ENTRIES = 200
 _HISTORY_ENTRIES = 200
 
@@ -29,13 +31,15 @@ _HISTORY_ENTRIES = 200
 @router.get("/")
 def boards(request: Request) -> Response:
     """Show all boards."""
-    found = dashboard_of(request).view.boards()
+    view = dashboard_of(request).view
+    found = view.boards()
     counts = Counter(one.state for one in found)
     return page(
         request,
         "boards",
         topics="boards runs",
         boards=found,
+        executions=view.executions(),
         free=counts.pop("idle", 0),
         counts=[(state, counts[state]) for state in BOARD_USES if counts[state]],
     )
@@ -55,6 +59,7 @@ def board(request: Request, name: str) -> Response:
         "board",
         topics="boards runs",
         board=found,
+        executions=view.executions(),
         typed={},
         history=list(reversed(history)),
         runs=runs[:10],
@@ -65,13 +70,15 @@ def board(request: Request, name: str) -> Response:
 @router.get("/queue")
 def queue(request: Request) -> Response:
     """Show the queue, and the last ended jobs."""
-    jobs = dashboard_of(request).view.state.jobs.list(ended=_ENDED_JOBS)
-    return page(request, "queue", topics="queue", jobs=jobs)
+    view = dashboard_of(request).view
+    jobs = view.state.jobs.list(ended=_ENDED_JOBS)
+    return page(request, "queue", topics="queue", jobs=jobs, executions=view.executions())
 
 
 @router.get("/runs")
 def runs(request: Request) -> Response:
     """Show the runs that match the filters of the query."""
+    view = dashboard_of(request).view
     query = list(request.query_params.multi_items())
     problem, count, number = None, 0, 1
     found: list[IndexedRun] = []
@@ -81,7 +88,7 @@ def runs(request: Request) -> Response:
     except ConfigError as error:
         problem = error.message
     else:
-        found, count = dashboard_of(request).view.runs(wanted, number)
+        found, count = view.runs(wanted, number)
     return page(
         request,
         "runs",
@@ -93,7 +100,16 @@ def runs(request: Request) -> Response:
         number=number,
         last=pages(count),
         asked=dict(query),
-        choices={"state": STATES, "verdict": VERDICTS, "kind": KINDS},
+        choices={
+            "recipe": view.names("run", "recipe"),
+            "board": view.names("run", "board"),
+            "model": view.names("model", "key"),
+            "tag": view.names("tag", "tag"),
+            "since": _AGES,
+            "state": STATES,
+            "verdict": VERDICTS,
+            "kind": KINDS,
+        },
         token=TOKEN,
     )
 

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from importlib import resources
-from importlib.metadata import version
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from labctl.distribution import labctl_version
 from labctl.errors import printable
 from labctl.report.page.language import Code, Language
 from labctl.units import duration, size
@@ -71,7 +71,7 @@ class Renderer:
             "size": size,
             "segment": lambda text: quote(text, safe=""),
         }
-        self._environment.globals |= {"version": version("labctl"), "with_query": with_query}
+        self._environment.globals |= {"version": labctl_version(), "with_query": with_query}
         self._languages = {code: Language(code) for code in _CODES}
 
     def page(self, template: str, code: Code, **values: Any) -> str:

@@ -33,7 +33,7 @@ def test_a_report_of_a_hundred_runs_is_written_at_once(tmp_path: Path) -> None:
     read, read_cpu = time.perf_counter(), time.process_time()
     found = figures_of(runs)
     drawn, drawn_cpu = time.perf_counter(), time.process_time()
-    data = sum(len(json.dumps(one.chart(None))) for one in found.drawn)
+    data = sum(len(json.dumps(one.chart())) for one in found.drawn)
     print(f"read {RUNS} runs: {read - began:.2f} s ({read_cpu - spent:.2f} s of CPU)")
     print(f"{len(found.drawn)} figures: {drawn - read:.2f} s ({drawn_cpu - read_cpu:.2f} s of CPU)")
     print(f"their rows: {sum(len(one.rows) for one in found.drawn)}, {data / 1e6:.2f} MB")

@@ -265,7 +265,7 @@ def test_a_missing_build_program(tiny_lab, monkeypatch, tmp_path) -> None:  # ty
     monkeypatch.setenv("PATH", str(tmp_path))  # no GCC either
     error = refused(tiny_lab.request(), ToolMissing)
     assert error.message == "no builder can build this here"
-    assert "pip install 'labctl[build]'" in (error.hint or "")
+    assert "pip install 'labctl-boards[build]'" in (error.hint or "")
     reasons = (error.details or "").splitlines()
     assert reasons[0].startswith("local: the Python package 'ziglang' is not installed")
     assert reasons[1].startswith("container: neither podman nor docker is installed")

@@ -1,4 +1,4 @@
-"""The compilers of `pip install 'labctl[build]'` and of a checkout are the same."""
+"""The compilers of `pip install 'labctl-boards[build]'` and of a checkout are the same."""
 
 import re
 import tomllib

@@ -50,7 +50,7 @@ def test_without_the_ssh_library_the_extra_is_named(
     monkeypatch.setitem(sys.modules, "paramiko", None)
     with pytest.raises(ToolMissing) as caught:
         ssh_builder("arm", lab(tmp_path, "arm"))
-    assert caught.value.hint == "pip install 'labctl[ssh]'"
+    assert caught.value.hint == "pip install 'labctl-boards[ssh]'"
 
 
 def test_a_build_host_keeps_no_tree_by_itself() -> None:

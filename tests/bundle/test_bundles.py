@@ -265,7 +265,7 @@ def test_a_signature_says_who_made_it_and_holds_for_this_bundle_alone(
     path, allowed = tmp_path / "x.labctl.zip", tmp_path / "allowed"
     public = key.with_suffix(".pub").read_text()
     assert run_cli(["bundle", str(directory.path), "-o", str(path), "--sign", str(key)]) == 0
-    assert "left out: user" in capsys.readouterr().err
+    assert "left out: names of users (" in capsys.readouterr().err
     assert run_cli(["show", str(path)]) == 0
     assert "not verified: no --allowed-signers given" in capsys.readouterr().out
     allowed.write_text(f"me@example.org {public}")

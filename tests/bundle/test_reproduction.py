@@ -223,6 +223,7 @@ def measured(*times: float, share: float | None = None, **changes: Any) -> Measu
     bound = None
     if share is not None:
         bound = TrialBound(
+            measured=True,
             kind="storage", share=share, shares={"storage": share, "dram": 0.1},
             bytes_per_token=1, bytes_per_second=1.0, sentence="",
         )  # fmt: skip

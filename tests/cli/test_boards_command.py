@@ -163,6 +163,16 @@ def test_what_cannot_be_in_devices_yaml_is_refused(
     assert devices.read_text() == LAB
 
 
+def test_a_name_is_checked_before_any_contact(
+    devices: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("Rk 2", "rk1"):
+        assert run_cli(["boards", "add", name, "ssh:root@127.0.0.1:1"]) == 2
+        said = capsys.readouterr().err
+        assert said.startswith("error (config)")
+        assert "sshd" not in said
+
+
 def test_the_list_has_a_name(devices: Path, capsys: pytest.CaptureFixture[str]) -> None:
     devices.write_text("boards: {}\n")
     assert run_cli(["boards", "list", "--json"]) == 0

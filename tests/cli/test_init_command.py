@@ -85,6 +85,14 @@ def test_a_board_gets_the_target_of_its_machine(
         written[machine] = find_lab(lab, TRANSPORTS).board("b").target
         assert find_lab(given, TRANSPORTS).board("b").target == "rk3568"
         assert f"target: {written[machine]}\n" in (lab / "recipes/first.yaml").read_text()
+        added = tmp_path / f"{machine}-added"
+        added.mkdir()
+        (added / "devices.yaml").write_text("boards: {}\n")
+        with daemon(tmp_path) as address:
+            words = ["--lab", str(added), "boards", "add", "b", address]
+            assert run_cli(words) == (2 if machine == "mips64" else 0)
+        if machine != "mips64":
+            assert find_lab(added, TRANSPORTS).board("b").target == written[machine]
     assert written["x86_64"] == "host-x86_64"
     assert load_target(written["aarch64"]).machine == "aarch64"
     said = capsys.readouterr().err

@@ -97,7 +97,7 @@ def test_published_figures_alone_make_no_curve(lab: Path, capsys: Printed) -> No
     for small, large in ((100, 37), (200, 73), (300, 110)):
         assert re.search(rf"^{small} +{large} ", text, re.MULTILINE)
     for share in ("51.6 %", "70.9 %", "85.6 %"):
-        assert re.search(rf"{re.escape(share)}  no limit", text)
+        assert re.search(rf"{re.escape(share)}, no limit", text)
     assert "no published curve" in text
     assert "QUOTED" in text
     assert run_cli(["latency-match", "--references", "all", "--json"]) == 0

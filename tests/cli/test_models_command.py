@@ -72,6 +72,15 @@ def test_a_file_becomes_a_model_of_the_lab(lab: Path, models: Models) -> None:
     assert json.loads(models("show", "tiny", "--json").stdout)["vocabulary"] == 401
 
 
+def test_models_need_no_board(lab: Path, models: Models) -> None:
+    assert models("add", "tiny", str(lab / "models" / "tiny-F32.gguf")).exit_code == 0
+    for devices in ("boards: {}\n", DEVICES + DEVICES.partition("\n")[2].replace("here", "there")):
+        (lab / "devices.yaml").write_text(devices)
+        fetched = models("fetch", "tiny")
+        assert fetched.exit_code == 0, fetched.stderr
+        assert fetched.stdout.startswith("tiny: F32")
+
+
 def test_a_second_model_stands_behind_the_first_and_comments_stay(
     lab: Path, models: Models
 ) -> None:

@@ -23,7 +23,7 @@ from labctl.cli.progress import ProgressView
 from labctl.cli.run_view import RunView, progress_text
 from labctl.cli.store import age_text
 from labctl.errors import Blame, HostError
-from labctl.records.events import Deploy, Fetch, Loss, Note, Progress, Trial
+from labctl.records.events import Deploy, Fetch, Load, Loss, Note, Progress, Trial
 from labctl.records.trial import Failure
 from labctl.runs.deploy import BoardTask
 
@@ -380,3 +380,22 @@ def test_without_a_terminal_each_step_of_a_build_is_told_as_it_begins(
         lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith("wait: another build of agent (process 5) is at it: done in ")
     assert lines[1:] == ["compile: agent ..."]
+
+
+def test_a_load_test_shows_one_load_after_the_other(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr("labctl.cli.progress.time.monotonic", lambda: clock[0])
+    with ProgressView() as view:
+        run = RunView(view)
+        for done in (0, 20, 40):
+            run.show(Load(load="rate 2", done=done, total=60, elapsed_s=clock[0] - 1000))
+            clock[0] += 31
+        assert run.now == "rate 2: 40 answers"
+        run.show(Load(load="rate 4", done=1, elapsed_s=1, duration_s=60))
+        assert run.now == "rate 4: 1 answer"
+        run.close()
+    told = capsys.readouterr().err
+    assert "rate 2" in told
+    assert "67 %" in told

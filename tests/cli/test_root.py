@@ -308,9 +308,9 @@ def test_wrong_use_is_exit_2(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_complete_help_with_an_example(name: str) -> None:
-    module, attribute, short = COMMANDS[name]
-    command = getattr(importlib.import_module(module), attribute)
-    assert command.help.splitlines()[0] == short
+    module, function = COMMANDS[name].module_and_function(name)
+    command = getattr(importlib.import_module(module), function)
+    assert command.help.splitlines()[0] == COMMANDS[name].text
     assert "Example" in (command.epilog or "")
     for parameter in command.params:
         if parameter.param_type_name == "option":

@@ -234,7 +234,7 @@ def test_parquet_goes_to_a_file_and_to_no_terminal(
     assert err == f"wrote 2 trials to {file}\n"
     assert file.read_bytes()[:4] == b"PAR1"
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    assert "-o trials.parquet" in labctl("export", "--format", "parquet", status=2)[1]
+    assert "-o rows.parquet" in labctl("export", "--format", "parquet", status=2)[1]
 
 
 def test_an_export_tells_a_name_that_no_run_has(lab: Path, labctl: Labctl) -> None:

@@ -108,7 +108,8 @@ def test_a_command_on_a_board_imports_nothing_heavy(board: Served, folder: Path)
 def test_no_command_of_hdc_brings_configuration_along() -> None:
     code = (
         "import importlib, sys; from labctl.cli.hdc.group import COMMANDS\n"
-        "for module, _, _ in COMMANDS.values(): importlib.import_module(module)\n"
+        "for name, one in COMMANDS.items():\n"
+        "    importlib.import_module(one.module_and_function(name)[0])\n"
         "print(*sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -138,7 +139,8 @@ def test_a_command_that_only_reads_imports_little(
 def test_no_command_imports_what_few_of_them_use() -> None:
     code = (
         "import importlib, sys; from labctl.cli.root import COMMANDS\n"
-        "for module, _, _ in COMMANDS.values(): importlib.import_module(module)\n"
+        "for name, one in COMMANDS.items():\n"
+        "    importlib.import_module(one.module_and_function(name)[0])\n"
         "print(*sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -186,8 +188,6 @@ def test_no_module_imports_a_slow_library_before_it_is_used() -> None:
 EAGER = {
     "labctl.build.container": "one class, imported only to build in a container",
     "labctl.build.remote": "one class, imported only to build over ssh",
-    "labctl.cli.hdc": "one group, which imports each command when it is called",
-    "labctl.cli.models": "one group, which imports each command when it is called",
     "labctl.doctor": "its only module",
     "labctl.engines.command": "one engine, imported by its entry point",
     "labctl.engines.openharmony": "entry points name its tuples of engines",
@@ -251,17 +251,7 @@ def test_lazy_faces_import_nothing() -> None:
     assert own.isdisjoint(EAGER)
 
 
-def test_a_board_of_hdc_has_three_spellings_and_the_old_one_is_hidden(
-    board: Served, folder: Path
-) -> None:
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
-        argv = [sys.executable, "-m", "labctl", "hdc", *words]
-        return subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False)
-
-    for option in ("-t", "--board", "--target"):
-        done = run(option, board.address, "shell", "exit 3")
-        assert (done.returncode, "--target" in done.stderr) == (3, option == "--target")
-    assert run("--target", "x:1", "-t", "x:1", "list").returncode == 2
-    text = run("--help").stdout
-    assert "--board" in text
-    assert "--target" not in text
+@pytest.mark.parametrize("option", ["-t", "-b", "--board"])
+def test_a_board_of_hdc_has_three_spellings(option: str, board: Served, folder: Path) -> None:
+    words = [sys.executable, "-m", "labctl", "hdc", option, board.address, "shell", "exit 3"]
+    assert subprocess.run(words, cwd=folder, check=False).returncode == 3

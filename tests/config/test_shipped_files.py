@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from labctl import package_data
-from labctl.config.init_files import devices_yaml, recipe_yaml
+from labctl.config.init_files import devices_yaml, recipe_copy, recipe_yaml
 from labctl.config.lab import find_lab
 from labctl.config.recipe import Recipe
 from labctl.config.recipe_parts import recipe_kind
@@ -109,6 +109,17 @@ def test_the_repositorys_devices_yaml_is_what_init_writes() -> None:
     assert (board.name, board.workdir.startswith(str(ROOT))) == ("virtual", True)
 
 
-def test_the_first_recipe_is_the_demos() -> None:
-    assert recipe_yaml("rk3568") == read_text(package_data.RECIPES / "q8_q2_latency.yaml")
-    assert "\ntarget: host-x86_64\n" in recipe_yaml("host-x86_64")
+def test_the_first_recipe_is_the_demos_under_its_own_name() -> None:
+    place = Path("recipes/first.yaml")
+    demo = read_text(package_data.RECIPES / "q8_q2_latency.yaml")
+    own = demo.replace("labctl run recipes/q8_q2_latency.yaml", "labctl run recipes/first.yaml")
+    assert recipe_yaml("rk3568", place) == own != demo
+    assert "\ntarget: host-x86_64\n" in recipe_yaml("host-x86_64", place)
+
+
+def test_the_comments_of_a_copy_name_the_copy() -> None:
+    recipe = package_data.RECIPES / "q8_latency.yaml"
+    text = recipe_copy(recipe, Path("my own.yaml"))
+    assert "labctl run 'my own.yaml' --set tokens=64" in text
+    assert "recipes/q8_latency" not in text
+    assert recipe_copy(recipe, Path("recipes/q8_latency.yaml")) == read_text(recipe)

@@ -90,7 +90,7 @@ def test_the_compiler_is_missing(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "broken"), prepend=os.pathsep)
     words = ("--target", "rk3568", "--product", "agent", "--builder", "local")
     done = lab.run("build", *words, "--compiler", "zig")
-    blamed(done, 3, "infra", "'ziglang' is not installed", "pip install 'labctl[build]'")
+    blamed(done, 3, "infra", "'ziglang' is not installed", "pip install 'labctl-boards[build]'")
 
 
 def test_nothing_is_built_yet(lab: LabUnderTest, own_cache: Path) -> None:

@@ -43,9 +43,9 @@ from labctl.errors import (
 from labctl.hdc.host.link import interactive_shell
 from labctl.hdc.host.session import Session
 from labctl.retry import wait_until
-from labctl.transport.base import Forwarded, OpenOptions, TransferOptions, Transport
+from labctl.transport.base import OpenOptions, TransferOptions, Transport
 from labctl.transport.directories import pull_directory, push_directory
-from labctl.transport.hdc import HdcTcpConfig
+from labctl.transport.hdc import Forwarded, HdcTcpConfig
 from labctl.transport.readiness import reboot
 from labctl.virtual import fault_script as f
 from labctl.virtual.board import Served, VirtualBoard, serving

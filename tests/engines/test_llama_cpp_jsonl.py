@@ -50,7 +50,7 @@ def test_only_versions_that_know_it_are_asked_for_it() -> None:
 
 def test_it_is_a_condition_and_without_it_old_records_compare() -> None:
     assert ENGINE.comparability(NEW, parameters())["log_jsonl"] is True
-    assert "log_jsonl" not in ENGINE.comparability(NEW, parameters(log_jsonl=False))
+    assert ENGINE.comparability(NEW, parameters(log_jsonl=False))["log_jsonl"] is False
 
 
 def test_the_figures_are_those_of_the_agent_as_from_plain_output() -> None:

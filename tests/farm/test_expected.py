@@ -4,10 +4,11 @@ from datetime import timedelta
 from pathlib import Path
 
 from records_made import BEGAN, plan, planned_run, run, trial
+from tiny_gguf import write_tiny_gguf
 
 from labctl.config.lab import Board, Lab, LabFile
 from labctl.config.recipe import Recipe
-from labctl.farm.expected import recorded_seconds
+from labctl.farm.expected import expected_seconds, recorded_seconds
 from labctl.records.run import RunEnd
 from labctl.runs.inputs.prepare import read_recipe
 from labctl.transport.local import LocalConfig
@@ -54,6 +55,22 @@ def test_many_runs_with_other_parameters_hide_none_of_the_same_work(tmp_path: Pa
     assert recorded_seconds(lab, made(tmp_path, 114), ("rk1",)) == 1
     assert recorded_seconds(lab, made(tmp_path, 7), ("rk1",)) == 30
     assert recorded_seconds(lab, made(tmp_path, 99), ("rk1",)) is None
+
+
+def test_a_run_with_other_settings_takes_the_time_of_as_many_trials(tmp_path: Path) -> None:
+    lab = LabFile(
+        tmp_path,
+        Lab(boards={"rk1": Board(target="rk3568", transport=LocalConfig(), workdir="/tmp/w")}),
+    )
+    (tmp_path / "tool").touch()
+    write_tiny_gguf(tmp_path / "any.bin")
+    assert expected_seconds(lab, made(tmp_path, 7), ("rk1",)) == 300
+    for number, seconds in enumerate((20, 40), 1):
+        ran(tmp_path, number, tokens=7, seconds=seconds)
+    changed = made(tmp_path, 9).model_copy(update={"repeats": 3})
+    assert expected_seconds(lab, changed, ("rk1",)) == 90
+    many = changed.model_copy(update={"repeats": 30})
+    assert expected_seconds(lab, many, ("rk1",)) == 300
 
 
 def test_a_run_in_which_the_clock_was_set_back_tells_no_time(tmp_path: Path) -> None:

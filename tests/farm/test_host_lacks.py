@@ -25,7 +25,7 @@ from labctl.farm.host_setup import host_worker, missing_tools
 from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.queue_ledger import QueueLedger
 from labctl.farm.run_content import RunContent
-from labctl.farm.run_executor import RunExecutor, RunLedger
+from labctl.farm.run_executor import RunExecutor
 from labctl.farm.worker import Worker
 from labctl.results.gates import leave_open
 from labctl.retry import wait_until
@@ -65,7 +65,7 @@ def test_what_a_host_lacks_is_never_the_jobs_fault_and_costs_no_attempt(
     monkeypatch.setattr(host_lacks, "_BOARD_SECONDS", 0.2)
     monkeypatch.setattr(run_executor, "run_recipe", run_recipe)
     monkeypatch.setattr(RunExecutor, "_request", lambda *_: None)
-    executor = RunExecutor(_two_boards(lab.root), cast("RunLedger", _NoRuns()), _no_connection)
+    executor = RunExecutor(_two_boards(lab.root), cast("QueueLedger", _NoRuns()), _no_connection)
     state.jobs.submit(*(new_job(name, "rk1", "rk2") for name in "ab"))
     for _ in range(4):
         worker = Worker(lab_state(lab), "lab1", ["rk1"], executor)

@@ -231,16 +231,6 @@ def test_a_night_that_a_wrong_clock_began_gets_its_result_and_another_begins(lab
     assert again == folder
 
 
-def test_a_night_of_an_older_labctl_gets_its_result_and_another_begins(lab: LabFile) -> None:
-    record = planned(lab)
-    older = begin_night(lab.root, record.model_copy(update={"recipes": {}}))
-    said: list[str] = []
-    _, folder = _planned(request(lab, said))
-    assert folder != older
-    assert said[0] == f"night {older.name} was started by an older labctl: it cannot be resumed"
-    assert read_result(older).findings
-
-
 def test_a_damaged_night_keeps_no_new_one_from_its_begin(lab: LabFile) -> None:
     damaged = begin_night(lab.root, planned(lab))
     for name in ("night.json", "night.jsonl"):

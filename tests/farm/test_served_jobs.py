@@ -186,7 +186,7 @@ def test_a_job_runs_its_recipe_once_on_the_board_that_it_got(
     kind = "evaluation" if name == "sums" else "serving"
     record = json.loads((lab.root / "runs" / str(result.run) / f"{kind}.json").read_text())
     assert record["job"] == "j1"
-    ledger.run = result.run
+    assert ledger.run == result.run
     assert executor(lab, ledger).run(job, "b-2").run == result.run
     assert len(servers.uses) == 1
 

@@ -22,10 +22,11 @@ from labctl.errors import (
 )
 from labctl.farm import worker as worker_module
 from labctl.farm.job import FarmJob, JobResult
-from labctl.farm.run_executor import RunExecutor, RunLedger
+from labctl.farm.queue_ledger import QueueLedger
+from labctl.farm.run_executor import RunExecutor
 from labctl.farm.worker import Worker
 from labctl.retry import wait_until
-from labctl.state import leases, sql
+from labctl.state import lease, sql
 from labctl.state.groups import NewGroup
 from labctl.state.health import Health, Healths
 from labctl.state.job import NewJob
@@ -213,7 +214,7 @@ def test_a_worker_whose_host_slept_does_not_take_its_own_jobs_for_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     go_on, hours, executor = threading.Event(), itertools.count(1), Recorded()
-    plain, began = executor.run, leases.steady_seconds()
+    plain, began = executor.run, lease.steady_seconds()
 
     def run(job: FarmJob, board: str) -> JobResult:
         result = plain(job, board)
@@ -370,7 +371,7 @@ def test_a_job_whose_earlier_run_cannot_be_fetched_is_given_back(
     def connect(board: Board) -> Transport:
         raise AssertionError
 
-    executor = RunExecutor(lab, cast("RunLedger", Full()), connect)
+    executor = RunExecutor(lab, cast("QueueLedger", Full()), connect)
     start(started, Worker(state, "lab1", ["rk1"], executor))
     assert wait_until(lambda: state.jobs.find("a").failures == 1, timeout=60, interval=0.05)
     assert state.jobs.find("a").state == "waiting"

@@ -110,7 +110,7 @@ def test_figures_compile_and_show_every_accuracy(
     report = evaluation_report(made, ZH)
     assert [one.name for one in report.figures] == ["accuracy", "accuracy-numeric", "lengths"]
     for one in report.figures:
-        for chart in (one.chart("light"), one.chart("dark", width=340)):
+        for chart in (one.chart("light"), one.chart("dark", 340)):
             vl_convert.vegalite_to_vega(json.loads(json.dumps(chart)), show_warnings=True)
     assert "".join(capfd.readouterr()) == ""
     shown = {(row["series"], row["budget"]): row["share"] for row in report.figures[0].rows}

@@ -90,7 +90,7 @@ def test_figures_compile_and_mark_what_is_extrapolated(
             *("accuracy-over-budget", "accuracy-over-deadline")
         ]
         for one in report.figures:
-            for chart in (one.chart("light"), one.chart("dark", width=340)):
+            for chart in (one.chart("light"), one.chart("dark", 340)):
                 vl_convert.vegalite_to_vega(json.loads(json.dumps(chart)), show_warnings=True)
     assert "".join(capfd.readouterr()) == ""
     rows = report.figures[0].rows

@@ -209,7 +209,12 @@ def test_the_answer_is_not_that_of_a_board_where_it_was_emulated(tmp_path: Path)
 def test_the_answer_names_the_bound_and_failed_checks(tmp_path: Path) -> None:
     made = measured([Made("a")])
     bound = TrialBound(
-        kind="dram", share=0.71, bytes_per_token=1, bytes_per_second=1.0, sentence="s"
+        measured=True,
+        kind="dram",
+        share=0.71,
+        bytes_per_token=1,
+        bytes_per_second=1.0,
+        sentence="s",
     )
     checks = (Check(name="clock", ok=False, detail="it jumped"),)
     trials = [one.model_copy(update={"bound": bound, "checks": checks}) for one in made.trials]
@@ -315,7 +320,7 @@ def test_a_hostile_text_is_no_markup_script_or_direction(tmp_path: Path) -> None
     assert "\u202e" not in page
     assert "\u2028" not in re.sub(r"<script>.*?</script>", "", page, flags=re.S)
     scripts = re.findall(r"<script>(.*?)</script>", page, flags=re.S)
-    assert len(scripts) == 2
+    assert len(scripts) == 1
     for data in re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.S):
         json.loads(data)
         assert "<" not in data
@@ -414,13 +419,10 @@ def test_a_pdf_without_a_browser_names_what_to_install(monkeypatch: pytest.Monke
     assert "apt install chromium" in str(caught.value.hint)
 
 
-def test_the_runtime_is_of_the_pinned_versions() -> None:
-    """`scripts/javascript/make` was run after the last change of its versions."""
+def test_axe_is_of_the_pinned_version() -> None:
+    """`scripts/javascript/make` was run after the last change of its version."""
     folder = Path(__file__).parents[2]
     wanted = json.loads((folder / "scripts/javascript/package.json").read_text())
-    banner = (PAGE / "vega.js").read_text()[:60_000]
-    for name in ("vega-lite", "vega-interpreter", "vega-tooltip"):
-        assert f"{name} {wanted['dependencies'][name]}" in banner
     axe = (folder / "tests/fixtures/axe-core.min.js").read_text()[:100]
     assert wanted["devDependencies"]["axe-core"] in axe
 

@@ -17,7 +17,12 @@ from labctl.records.trial import (
 from labctl.report.details import reasons
 
 BOUND = TrialBound(
-    kind="storage", share=0.98, bytes_per_token=1, bytes_per_second=1, sentence="storage-bound: so"
+    measured=True,
+    kind="storage",
+    share=0.98,
+    bytes_per_token=1,
+    bytes_per_second=1,
+    sentence="storage-bound: so",
 )
 PREDICTED = TrialPrediction(token_ns=90_000_000, trial_ns=10**9, bound="storage", source="a probe")
 

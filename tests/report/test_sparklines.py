@@ -8,13 +8,17 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from measured_lab import RUNS, measured_lab
 from measured_runs import PAIR, Made, measured
 from records_made import run, trial
 from rich.console import Console
 from terminals import terminal
 
+from labctl.cli.output import PAGE, tell
 from labctl.report.figures.measured import MeasuredRun
 from labctl.report.tables import print_sparklines, sparkline
+from labctl.runs.record.directory import RunDirectory
+from labctl.runs.runner import Outcome
 
 
 def printed(of: MeasuredRun, *, width: int = 80, encoding: str = "utf-8") -> list[str]:
@@ -99,3 +103,17 @@ def test_a_run_ends_with_them_on_a_terminal_alone(tmp_path: Path) -> None:
     piped = subprocess.run(words, stdout=-1, env=environment, check=True).stdout
     assert b"per token" in piped
     assert b"from the second to the last" not in piped
+
+
+def test_a_run_that_writes_a_report_prints_its_table_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = measured_lab(tmp_path / "lab")
+    directory = RunDirectory(root / "runs" / RUNS[0])
+    outcome = Outcome(directory, directory.run(), tuple(directory.trials()), ())
+    page = tmp_path / "x.html"
+    assert tell(outcome, PAGE, page) == 0
+    said = capsys.readouterr()
+    assert "per token" in said.out
+    assert said.err == f"wrote {page}\n"
+    assert "<html" in page.read_text()

@@ -113,7 +113,7 @@ def test_without_pyarrow_the_error_names_what_to_install(monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ConfigError, match="pyarrow is not installed") as caught:
         trials_parquet([])
-    assert "labctl[parquet]" in str(caught.value.hint)
+    assert "labctl-boards[parquet]" in str(caught.value.hint)
 
 
 def test_no_trials_are_a_heading_alone() -> None:

@@ -224,7 +224,7 @@ def test_neither_the_jobs_own_tree_nor_page_reclaim_is_everything_else(
     quiet = checks(found)["quiet"]
     assert quiet.ok is (shares[0] <= 0.2)
     if shares[1]:
-        assert "20% continued to free memory (kswapd, kcompactd)" in quiet.detail
+        assert "the kernel's page reclaim (kswapd, kcompactd) 20%" in quiet.detail
 
 
 def test_samples_without_the_tree_are_passed_over(tmp_path: Path) -> None:

@@ -60,6 +60,13 @@ def test_a_32_bit_userland_on_a_64_bit_kernel_is_left_to_the_agent_to_prove() ->
 def test_another_machine_is_refused() -> None:
     with pytest.raises(ConfigError, match="rk3568 is aarch64, the board is armv7l"):
         check_machine(RK3568, facts("armv7l"))
+    virtual = facts("x86_64").model_copy(update={"execution": Execution.NATIVE_HOST})
+    with pytest.raises(ConfigError) as refused:
+        check_machine(RK3568, virtual)
+    assert refused.value.hint == (
+        "set the board's real target in devices.yaml: host-x86_64; or restart it:"
+        " labctl virtual-board --target rk3568"
+    )
 
 
 def test_a_cpu_without_the_targets_instructions_is_refused_by_name() -> None:

@@ -19,7 +19,8 @@ from labctl.retry import wait_until
 from labctl.runs.board.claim import BoardClaim
 from labctl.runs.board.lab_lease import BoardUse, LabLease, LeaseRenewer, lab_lease, lease_renewer
 from labctl.runs.board.session import BoardSession
-from labctl.state.leases import BoardLeases, StateLease
+from labctl.state.lease import StateLease
+from labctl.state.leases import BoardLeases
 from labctl.state.state import LabState, lab_state
 from labctl.transport.base import TransferOptions
 from labctl.transport.local import LocalConfig

@@ -8,7 +8,7 @@ import pytest
 from records_made import plan, planned_run, run
 
 from labctl.errors import BoardBusy, ConfigError
-from labctl.records.events import End
+from labctl.records.events import AnyEvent, End, Note
 from labctl.records.run import RunEnd
 from labctl.runs.observer import Observer, RunSession
 from labctl.runs.record.directory import RunDirectory
@@ -16,11 +16,16 @@ from labctl.runs.record.event_log import EVENTS
 
 
 def test_who_comes_after_the_end_of_a_run_writes_nothing_into_it(tmp_path: Path) -> None:
-    directory, observer = planned_run(tmp_path, run(), plan()), Observer()
+    directory, told = planned_run(tmp_path, run(), plan()), list[AnyEvent]()
+    observer = Observer(told.append)
     with RunSession(observer) as session:
         session.begin(directory)
+        assert [one.text for one in told if isinstance(one, Note)] == [
+            f"run directory: {directory.path}"  # not an event: `labctl watch` names it itself
+        ]
         directory.finish(RunEnd(state="finished", finished=datetime.now(UTC)))
     written = (directory.path / EVENTS).read_text()
+    assert "run directory" not in written
     assert End.model_validate_json(written.splitlines()[-1]).state == "finished"
 
     with (

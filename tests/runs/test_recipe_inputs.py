@@ -37,10 +37,6 @@ BAD = {
         BENCH.replace("bench", "bensch"),
         "3:33: engine.task: no llama_cpp task 'bensch' (did you mean 'bench'?)",
     ),
-    "a task by its old key": (
-        BENCH.replace("task: bench", "tool: bensch"),
-        "3:1: engine.task: no llama_cpp task 'bensch' (did you mean 'bench'?)",
-    ),
     "a task by both keys": (
         BENCH.replace("task: bench", "task: bench, tool: bench"),
         "3:40: engine.tool: unknown key",
@@ -52,10 +48,6 @@ BAD = {
     "together with other mistakes": (
         BENCH.replace("task: bench", "tusk: bench") + "repeats: 0\n",
         "r.yaml:7:10: repeats: must be at least 1",
-    ),
-    "an old key of another type": (
-        BENCH.replace("task: bench", "tool: 3"),
-        "3:33: engine.tool: must be text, not 3",
     ),
     "unknown engine": (
         BENCH.replace("llama_cpp", "llama_cp"),
@@ -74,27 +66,17 @@ def test_what_an_engine_refuses(text: str, message: str, tmp_path: Path) -> None
     assert message in str(refused.value)
 
 
-@pytest.mark.parametrize("text", [COMPLETION, BENCH, BENCH.replace("task:", "tool:")])
+@pytest.mark.parametrize("text", [COMPLETION, BENCH])
 def test_what_it_accepts(text: str, tmp_path: Path) -> None:
     (tmp_path / "r.yaml").write_text(text)
     assert read_recipe(tmp_path / "r.yaml").name == "r"
 
 
-def test_a_task_by_its_old_key_is_the_same_recipe(tmp_path: Path) -> None:
-    """Recipes, and the records of runs, from before the key was renamed."""
-    found = []
-    for text in (BENCH, BENCH.replace("task:", "tool:")):
-        (tmp_path / "r.yaml").write_text(text)
-        found.append(read_recipe(tmp_path / "r.yaml"))
-    assert found[0] == found[1]
-    assert found[1].resolved()["engine"] == {"name": "llama_cpp", "task": "bench"}
-
-
 @pytest.mark.parametrize("run", RUNS, ids=lambda path: path.name)
-def test_the_recipe_of_an_old_record_still_loads(run: Path) -> None:
+def test_the_recipe_of_a_record_loads(run: Path) -> None:
     document = json.loads((run / "run.json").read_text())["recipe_resolved"]
     recipe = Recipe.model_validate(document)
     asked = document["engine"]
     engine = make_engine(recipe.engine)
-    assert (engine.name, engine.task) == (asked["name"], asked.get("tool", "run"))
+    assert (engine.name, engine.task) == (asked["name"], asked.get("task", "run"))
     assert Recipe.model_validate(recipe.resolved()) == recipe

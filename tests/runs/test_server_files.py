@@ -7,13 +7,12 @@ import pytest
 from artifacts_made import make_artifact
 from tiny_gguf import write_tiny_gguf
 
-from labctl.config.lab import Lab, LabFile
 from labctl.config.models import ModelSource
 from labctl.config.recipe import EngineChoice
 from labctl.engines.base import Inputs, Listen
 from labctl.errors import ConfigError
 from labctl.progress import silent
-from labctl.runs.inputs.servers import ServerFiles, find_server
+from labctl.runs.inputs.servers import ServerFiles, WantedServer
 
 BUILD = "labctl build --target rk3568 --product llama.cpp --tool llama-server"
 
@@ -25,15 +24,11 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def found(root: Path, task: str = "serve", **parameters: int | str) -> ServerFiles:
     write_tiny_gguf(root / "tiny.gguf")
-    return find_server(
+    choice, models = (
         EngineChoice(name="llama_cpp", task=task),
-        "rk3568",
         {"tiny": ModelSource(file="tiny.gguf")},
-        "tiny",
-        parameters,
-        lab=LabFile(root, Lab(boards={})),
-        progress=silent,
     )
+    return WantedServer(choice, "rk3568", models, "tiny", parameters).find(root, silent)
 
 
 def test_what_is_not_built_is_named_with_its_command(tmp_path: Path) -> None:

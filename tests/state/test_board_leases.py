@@ -14,7 +14,7 @@ from labctl.database.base import patience
 from labctl.errors import BoardBusy, HostError, LeaseLost
 from labctl.retry import wait_until
 from labctl.state.events import this_user
-from labctl.state.leases import steady_seconds
+from labctl.state.lease import steady_seconds
 from labctl.state.state import LabState, lab_state
 
 

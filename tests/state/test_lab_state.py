@@ -305,7 +305,7 @@ def test_a_server_that_is_not_there_and_a_missing_package_are_explained(
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(ToolMissing, match="needs the Python package 'psycopg'") as missing:
         lab_state(lab).baselines.list()
-    assert missing.value.hint == "pip install 'labctl[postgresql]'"
+    assert missing.value.hint == "pip install 'labctl-boards[postgresql]'"
 
 
 def test_a_lab_in_a_database_needs_a_name(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from labctl.config.quotas import Quota
 from labctl.errors import BoardBusy, BoardOutOfService, LeaseLost
 from labctl.state.health import NOT_LOOKED_THROUGH, UNTRUSTED, Health
 from labctl.state.job import NewJob
-from labctl.state.leases import StateLease, Wish
+from labctl.state.lease import StateLease
+from labctl.state.lease_wish import Wish
 from labctl.state.state import LabState, lab_state
 from labctl.state.uses import QUEUED_KINDS, USE_KINDS, USES, Use, UseKind
 from labctl.transport.local import LocalConfig

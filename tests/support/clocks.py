@@ -20,5 +20,5 @@ def skip_waits(monkeypatch: pytest.MonkeyPatch) -> None:
         nonlocal ahead
         ahead += 3600.0
 
-    monkeypatch.setattr("tenacity.nap.time", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr("labctl.interrupts.sleep", sleep)
     monkeypatch.setattr("labctl.retry.time", SimpleNamespace(monotonic=lambda: now() + ahead))

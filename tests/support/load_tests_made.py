@@ -15,6 +15,7 @@ from labctl.evaluation.serving.results import judge, results_of
 from labctl.records.evaluation import EndpointRecord
 from labctl.records.run import RunEnd
 from labctl.records.serving import (
+    LatencyLimits,
     LengthRange,
     RequestRecord,
     ServingRecord,
@@ -42,7 +43,9 @@ class Load:
     failure: Failure | None = None
 
 
-def made_load_test(runs: Path, name: str, loads: Sequence[Load], state: Any) -> Path:
+def made_load_test(
+    runs: Path, name: str, loads: Sequence[Load], state: Any, limits: LatencyLimits | None = None
+) -> Path:
     """Write a load test of a server of one slot of 100 ms; state None: it has not ended."""
     runs.mkdir(parents=True, exist_ok=True)
     recipe = runs.parent / f"{name}.yaml"
@@ -50,7 +53,10 @@ def made_load_test(runs: Path, name: str, loads: Sequence[Load], state: Any) -> 
     resolved = LoadTestRecipe.read(recipe).resolved()
     directory = LoadTestDirectory(runs / f"20261120T22300{len(name) % 10}Z-{name}-abcdef")
     directory.begin()
-    directory.open_test(_record(directory.path.name, resolved), RECIPE)
+    record = _record(directory.path.name, resolved)
+    if limits is not None:
+        record = record.model_copy(update={"limits": limits})
+    directory.open_test(record, RECIPE)
     for number, load in enumerate(loads, 1):
         stage = stage_of(load.rate, load.stop, number)
         failure = load.failure if load.stop == "server-lost" else None

@@ -134,6 +134,7 @@ def trial_of(
             epoch=1,
         ),
         bound=TrialBound(
+            measured=True,
             kind=None,
             share=0.6,
             shares={"dram": rate / 5.9e9, "compute": 0.6, "storage": 0.02},

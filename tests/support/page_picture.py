@@ -13,7 +13,6 @@ def main(page: str, width: str, theme: str, height: str, picture: str) -> None:
         browser.show(Path(page), width=int(width), dark=theme == "dark")
         browser.resize(int(width), int(height))
         browser.evaluate("scrollTo(0, 0)")
-        browser.until("document.querySelector('figure')?.dataset.drawn ?? true")
         browser.picture(Path(picture), whole=False)
         browser.close()
         assert not browser.problems, browser.problems

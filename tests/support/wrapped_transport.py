@@ -1,8 +1,9 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from labctl.transport.base import CommandResult, HdcFeatures, TransferOptions, Transport, Write
+from labctl.transport.base import CommandResult, TransferOptions, Transport, Write
 from labctl.transport.file_transfer import BoardHash, FileTransfer
+from labctl.transport.hdc import HdcTransport
 from labctl.transport.linked import Stream
 
 
@@ -45,7 +46,7 @@ class WrappedTransport(Transport):
         with self.inner.connect(port, timeout=timeout) as stream:
             yield stream
 
-    def over_hdc(self, purpose: str) -> HdcFeatures:
+    def over_hdc(self, purpose: str) -> HdcTransport:
         """Call the wrapped transport."""
         return self.inner.over_hdc(purpose)
 

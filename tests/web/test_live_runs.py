@@ -22,4 +22,5 @@ def test_nothing_of_a_board_that_was_lost_is_told_of_the_next_one() -> None:
     ]
     before = reduce(after, events, LiveRun("run"))
     assert (before.board, before.temperature_mc, before.lost) == ("rk1", 81_000, True)
-    assert after(before, contact("rk2")) == LiveRun("run", recipe="speed", board="rk2")
+    fresh = LiveRun("run", recipe="speed", board="rk2", execution="board")
+    assert after(before, contact("rk2")) == fresh

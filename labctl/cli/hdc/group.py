@@ -4,59 +4,32 @@ from pathlib import Path
 
 import click
 
+from labctl.cli.commands import Command
 from labctl.cli.complete import BOARD
 from labctl.cli.hdc.target import Choice, note_unprotected
-from labctl.cli.output import note
 from labctl.cli.root import Invocation, LazyGroup
 
-#: name -> (module, attribute, one line of help).
-COMMANDS: dict[str, tuple[str, str, str]] = {
-    "list": ("labctl.cli.hdc.listing", "list_boards", "List boards and their state."),
-    "shell": ("labctl.cli.hdc.shell", "shell", "Run a command, or open a shell."),
-    "send": ("labctl.cli.hdc.files", "send_", "Send a file or a directory, verified by its hash."),
-    "recv": (
-        "labctl.cli.hdc.files",
-        "recv",
-        "Receive a file or a directory, verified by its hash.",
-    ),
-    "forward": ("labctl.cli.hdc.ports", "forward", "Forward a port, until interrupted."),
-    "reboot": ("labctl.cli.hdc.power", "reboot_", "Restart a board."),
-    "hilog": ("labctl.cli.hdc.power", "hilog", "Print the board's log, until interrupted."),
-    "mount": ("labctl.cli.hdc.power", "mount", "Make system partitions writable."),
+COMMANDS = {
+    "list": Command("List boards and their state.", "hdc.listing:list_boards"),
+    "shell": Command("Run a command, or open a shell.", "hdc.shell"),
+    "send": Command("Send a file or a directory, verified by its hash.", "hdc.files:send_"),
+    "recv": Command("Receive a file or a directory, verified by its hash.", "hdc.files"),
+    "forward": Command("Forward a port, until interrupted.", "hdc.ports"),
+    "reboot": Command("Restart a board.", "hdc.power:reboot_"),
+    "hilog": Command("Print the board's log, until interrupted.", "hdc.power"),
+    "mount": Command("Make system partitions writable.", "hdc.power"),
     # hdc's own words, and adb's
-    "file": (
-        "labctl.cli.hdc.words",
-        "file",
-        "Send and receive files, with hdc's options and output.",
+    "file": Command("Send and receive files, with hdc's options and output.", "hdc.words"),
+    "fport": Command("Forward a port of this host to the board, until interrupted.", "hdc.words"),
+    "rport": Command("Forward a port of the board to this host, until interrupted.", "hdc.words"),
+    "target": Command(
+        "Restart a board, or make its system partitions writable, as hdc does.", "hdc.words"
     ),
-    "fport": (
-        "labctl.cli.hdc.words",
-        "fport",
-        "Forward a port of this host to the board, until interrupted.",
-    ),
-    "rport": (
-        "labctl.cli.hdc.words",
-        "rport",
-        "Forward a port of the board to this host, until interrupted.",
-    ),
-    "target": (
-        "labctl.cli.hdc.words",
-        "target",
-        "Restart a board, or make its system partitions writable, as hdc does.",
-    ),
-    "tconn": ("labctl.cli.hdc.words", "tconn", "Check that a board answers at HOST:PORT."),
-    "tmode": (
-        "labctl.cli.hdc.words",
-        "tmode",
-        "Let the board's hdcd listen on USB or on a TCP port.",
-    ),
-    "version": ("labctl.cli.hdc.words", "version", "Show the version of labctl, whose hdc it is."),
-    "push": ("labctl.cli.hdc.files", "send_", "Send a file or a directory, verified by its hash."),
-    "pull": (
-        "labctl.cli.hdc.files",
-        "recv",
-        "Receive a file or a directory, verified by its hash.",
-    ),
+    "tconn": Command("Check that a board answers at HOST:PORT.", "hdc.words"),
+    "tmode": Command("Let the board's hdcd listen on USB or on a TCP port.", "hdc.words"),
+    "version": Command("Show the version of labctl, whose hdc it is.", "hdc.words"),
+    "push": Command("Send a file or a directory, verified by its hash.", "hdc.files:send_"),
+    "pull": Command("Receive a file or a directory, verified by its hash.", "hdc.files:recv"),
 }
 #: Commands that only the official program has.
 _OFFICIAL = (
@@ -100,7 +73,6 @@ class HdcGroup(LazyGroup):
     help="A board of the lab, HOST:PORT of a board's hdcd, or its key at an hdc server; default:"
     " the lab's default board.",
 )
-@click.option("--target", hidden=True, help="Old name of --board.")
 @click.option("--server", "-s", help="Connect through the hdc server at HOST:PORT.")
 @click.option(
     "--key-file",
@@ -117,7 +89,6 @@ def hdc(
     ctx: click.Context,
     *,
     board: str | None,
-    target: str | None,
     server: str | None,
     key_file: Path | None,
     wait_authorised: bool,
@@ -129,12 +100,6 @@ def hdc(
     """
     invocation = ctx.ensure_object(Invocation)
     invocation.command = f"hdc {ctx.invoked_subcommand}"
-    if target is not None:
-        if board is not None:
-            raise click.UsageError("--target is the old name of --board; give one of them")
-        note("note: --target is called --board now")
     if server is not None:
         note_unprotected(server)
-    ctx.obj = Choice(
-        invocation, target if board is None else board, server, key_file, wait_authorised
-    )
+    ctx.obj = Choice(invocation, board, server, key_file, wait_authorised)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,7 +12,10 @@ from labctl.cli.output import json_option
 from labctl.errors import BoardError, CommandTimeout, DeviceLost, LinkError
 from labctl.interrupts import finishing
 from labctl.retry import wait_until
-from labctl.transport.base import Forwarded, Transport
+from labctl.transport.base import Transport
+
+if TYPE_CHECKING:
+    from labctl.transport.hdc import Forwarded
 
 #: Interval (s) of checks of a rule without traffic.
 _LOOK_SECONDS = 2.0
@@ -70,7 +74,7 @@ def forward_until_interrupted(
         )
 
 
-def is_over(transport: Transport, forwarded: Forwarded) -> bool:
+def is_over(transport: Transport, forwarded: "Forwarded") -> bool:
     """Return True if it is certain that nothing is forwarded any more.
 
     Silence proves nothing: data that a slow client has not read yet delays the board's answer.

@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from labctl import interrupts
 from labctl.cli.output import note, write_output
 from labctl.errors import CommandTimeout, ExitStatus, LabctlError
+from labctl.hdc.host.link import InteractiveShell
 from labctl.retry import wait_until
-from labctl.transport.base import Terminal
 
 #: Ctrl-], as in telnet: the only key that does not reach the board.
 LEAVE = b"\x1d"
@@ -89,7 +89,7 @@ class _Marks:
         return self._pending[:end] if self.started.is_set() else b""
 
 
-def converse(remote: Terminal, *, repeat_seconds: float = _REPEAT_SECONDS) -> int:
+def converse(remote: InteractiveShell, *, repeat_seconds: float = _REPEAT_SECONDS) -> int:
     """Pass keys and output until the shell ends or the user leaves it; return the exit status.
 
     It is 255 if the user left the shell, or the shell ended without a status. The first line is
@@ -122,7 +122,7 @@ def converse(remote: Terminal, *, repeat_seconds: float = _REPEAT_SECONDS) -> in
     return marks.exit_status
 
 
-def _start(remote: Terminal, marks: _Marks, ended: int, repeat_seconds: float) -> None:
+def _start(remote: InteractiveShell, marks: _Marks, ended: int, repeat_seconds: float) -> None:
     """Make the shell print its status at its end. Raises CommandTimeout."""
     interrupts.wait(marks.prompted, repeat_seconds)
 
@@ -136,7 +136,7 @@ def _start(remote: Terminal, marks: _Marks, ended: int, repeat_seconds: float) -
         raise CommandTimeout(f"the board's shell did not start within {_START_SECONDS:g} s")
 
 
-def _end(remote: Terminal, ended: int) -> None:
+def _end(remote: InteractiveShell, ended: int) -> None:
     """Send the end of the input to the shell until it ends.
 
     A single end mark can be lost: a shell that is setting up its terminal drops it.
@@ -164,7 +164,7 @@ def _raw(descriptor: int) -> Iterator[bool]:
 
 
 @contextmanager
-def _printing(remote: Terminal, marks: _Marks) -> Iterator[int]:
+def _printing(remote: InteractiveShell, marks: _Marks) -> Iterator[int]:
     """Print output in a thread; the descriptor becomes readable when no more output comes.
 
     Raises at the end of the context if the link was lost meanwhile.

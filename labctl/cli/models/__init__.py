@@ -1,5 +1,1 @@
 """``labctl models``: the lab's models."""
-
-from labctl.cli.models.group import models
-
-__all__ = ["models"]

@@ -81,9 +81,10 @@ def fetch_models(
 ) -> None:
     """Fetch models with a progress display and print a line for each.
 
-    ``target`` is the machine type whose llama-quantize makes derived models.
+    ``target``: machine type whose llama-quantize makes derived models if this host has none;
+    default: that of the lab's boards.
     """
-    quantizes_for = target or lab.board().target
+    quantizes_for = target or lab.lab.only_target
     with ProgressView() as view:
         shown = Steps(view)
         found = resolve(

@@ -2,23 +2,19 @@
 
 import click
 
+from labctl.cli.commands import Command
 from labctl.cli.root import LazyGroup
 
-#: name -> (module, attribute, one line of help).
-COMMANDS: dict[str, tuple[str, str, str]] = {
-    "add": ("labctl.cli.models.add", "add", "Add a model to the lab's models.yaml and fetch it."),
-    "quantize": ("labctl.cli.models.add", "quantize", "Quantize a model of the lab and add it."),
-    "logits": ("labctl.cli.models.logits", "logits", "Write a model's logits over a text."),
-    "remove": (
-        "labctl.cli.models.catalogue",
-        "remove",
-        "Remove models from the lab's models.yaml.",
-    ),
-    "list": ("labctl.cli.models.catalogue", "list_models", "List the lab's models."),
-    "show": ("labctl.cli.models.show", "show", "Show the contents of a GGUF file."),
-    "fetch": ("labctl.cli.models.fetch", "fetch", "Download or make models on this host."),
-    "verify": ("labctl.cli.models.fetch", "verify", "Hash model files again."),
-    "unlock": ("labctl.cli.models.catalogue", "unlock", "Remove the recorded SHA-256 of models."),
+COMMANDS = {
+    "add": Command("Add a model to the lab's models.yaml and fetch it.", "models.add"),
+    "quantize": Command("Quantize a model of the lab and add it.", "models.add"),
+    "logits": Command("Write a model's logits over a text.", "models.logits"),
+    "remove": Command("Remove models from the lab's models.yaml.", "models.catalogue"),
+    "list": Command("List the lab's models.", "models.catalogue:list_models"),
+    "show": Command("Show the contents of a GGUF file.", "models.show"),
+    "fetch": Command("Download or make models on this host.", "models.fetch"),
+    "verify": Command("Hash model files again.", "models.fetch"),
+    "unlock": Command("Remove the recorded SHA-256 of models.", "models.catalogue"),
 }
 
 

@@ -69,7 +69,7 @@ def logits(
                 hint="or name a GGUF file",
             )
         known = {model: ModelSource(file=str(Path(model).resolve()), lock=False)}
-    target = lab.board().target
+    target = lab.lab.only_target
     program = find_host_tool("llama-perplexity", target, lab.root)
     with ProgressView() as view:
         shown = Steps(view)

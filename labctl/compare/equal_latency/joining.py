@@ -28,7 +28,8 @@ from labctl.errors import ConfigError
 from labctl.evaluation.accuracy import Accuracy
 from labctl.records.board import Execution
 from labctl.records.evaluation import EndpointRecord, EvaluationRecord
-from labctl.records.trial import ModelIdentity, TrialRecord, TrialState
+from labctl.records.trial import ModelIdentity, TrialRecord
+from labctl.results.summary import good_trials
 from labctl.suggestions import unknown
 
 _DIGITS = 12
@@ -155,36 +156,40 @@ def _trials_of(
     model: ModelIdentity, timings: Sequence[TimingRun], findings: _Findings, *, assume: bool
 ) -> tuple[list[TrialRecord], list[str]]:
     """Return the good trials of a model with their runs."""
-    good = [
-        (run, trial)
-        for run in timings
-        for trial in run.trials
-        if trial.state is TrialState.OK and trial.repeat > 0 and trial.timing
-    ]
+    good = [(run, trial) for run in timings for trial in good_trials(run.trials) if trial.timing]
     found = [(run, one) for run, one in good if model.sha256 and one.model.sha256 == model.sha256]
-    if not found:
-        named = [(run, one) for run, one in good if one.model.key == model.key]
-        known = dict.fromkeys(
-            f"{one.model.file} {one.model.sha256[:_DIGITS] or 'unknown'}"
-            for _, one in (named or good)
-        )
-        mine = f"{model.file} {model.sha256[:_DIGITS] or 'not known'}".lstrip()
-        findings.differences.append(
-            f"model {model.key}: the evaluation's file is {mine}, the timing's"
-            f" {', '.join(known) or 'none'}"
-        )
-        found = named if assume else []
-        if assume and not found:
-            raise ConfigError(
-                f"no timing of a model named {model.key}",
-                hint=f"the runs have: {', '.join(dict.fromkeys(t.model.key for _, t in good))}",
-            )
+    found = found or _of_another_file(model, good, findings, assume=assume)
     groups: dict[tuple[str, str], list[TrialRecord]] = {}
     for run, trial in found:
         groups.setdefault((run.id, trial.variant), []).append(trial)
     if groups:
         check_one_setup(model.key, groups)
     return [trial for _, trial in found], list(dict.fromkeys(run.id for run, _ in found))
+
+
+def _of_another_file(
+    model: ModelIdentity,
+    good: Sequence[tuple[TimingRun, TrialRecord]],
+    findings: _Findings,
+    *,
+    assume: bool,
+) -> list[tuple[TimingRun, TrialRecord]]:
+    """Note that no trial has the model's file; return those of its name if these shall do."""
+    named = [(run, one) for run, one in good if one.model.key == model.key]
+    known = dict.fromkeys(
+        f"{one.model.file} {one.model.sha256[:_DIGITS] or 'unknown'}" for _, one in (named or good)
+    )
+    mine = f"{model.file} {model.sha256[:_DIGITS] or 'not known'}".lstrip()
+    findings.differences.append(
+        f"model {model.key}: the evaluation's file is {mine}, the timing's"
+        f" {', '.join(known) or 'none'}"
+    )
+    if assume and not named:
+        raise ConfigError(
+            f"no timing of a model named {model.key}",
+            hint=f"the runs have: {', '.join(dict.fromkeys(t.model.key for _, t in good))}",
+        )
+    return named if assume else []
 
 
 def _agree(

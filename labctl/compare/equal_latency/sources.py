@@ -123,34 +123,32 @@ def _newest_timings(runs: Path, evaluations: Iterable[Evaluation]) -> list[Timin
     """Return the newest run with good trials for each model, by the model's hash."""
     models = [model for one in evaluations for model in one.record.models]
     wanted = {model.sha256 for model in models if model.sha256}
-    found: dict[str, TimingRun] = {}
-    for directory in reversed(run_directories(runs)):
-        if len(found) == len(wanted):
-            break
-        if directory.is_evaluation:
-            continue
-        here = {model.sha256 for model in directory.run().models}
-        if new := (here & wanted) - found.keys():
-            run = _timing(directory)
-            measured = {
-                one.model.sha256
-                for one in run.trials
-                if one.timing and one.repeat > 0 and has_token_time(one.timing)
-            }
-            found.update(dict.fromkeys(new & measured, run))
-    unseen = dict.fromkeys(one.key for one in models if one.sha256 in wanted - found.keys())
-    if missing := ", ".join(unseen):
-        raise ConfigError(
-            f"no run in {runs} measured the time of {missing} (by its SHA-256)",
-            hint="measure it: `labctl run RECIPE`; or name a timing run of another file with"
-            " --assume-same-model",
-        )
     if not wanted:
         raise ConfigError(
             "the evaluation does not record the files of its models (no SHA-256)",
             hint="name a timing run, and add --assume-same-model",
         )
+    found: dict[str, TimingRun] = {}
+    for directory in reversed(run_directories(runs)):
+        if not (missing := wanted - found.keys()):
+            break
+        if directory.is_evaluation or directory.is_load_test:
+            continue
+        if any(model.sha256 in missing for model in directory.run().models):
+            run = _timing(directory)
+            found.update(dict.fromkeys(missing & _timed_models(run), run))
+    if unseen := dict.fromkeys(one.key for one in models if one.sha256 in wanted - found.keys()):
+        raise ConfigError(
+            f"no run in {runs} measured the time of {', '.join(unseen)} (by its SHA-256)",
+            hint="measure it: `labctl run RECIPE`; or name a timing run of another file with"
+            " --assume-same-model",
+        )
     return [
         replace(run, trials=tuple(one for one in run.trials if one.model.sha256 == sha256))
         for sha256, run in found.items()
     ]
+
+
+def _timed_models(run: TimingRun) -> set[str]:
+    good = (one for one in run.trials if one.timing and one.repeat > 0)
+    return {one.model.sha256 for one in good if one.timing and has_token_time(one.timing)}

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 from labctl.compare.equal_latency.answers import Answers, AnswerSet
 from labctl.compare.equal_latency.result import ModelTiming
 from labctl.compare.equal_latency.words import sentence
+from labctl.figures.trials import JOULES_PER_TOKEN
 from labctl.records.timing import TimingRecord
-from labctl.records.trial import TrialRecord, TrialState
-from labctl.results.summary import estimate_of
+from labctl.records.trial import TrialRecord
+from labctl.results.summary import estimate_of, good_trials
 from labctl.stats.describe import geometric_mean, mean
 
 if TYPE_CHECKING:
@@ -95,44 +96,39 @@ class AnswerTimes:
 
 def answer_times(model: str, trials: Iterable[TrialRecord], runs: Sequence[str]) -> AnswerTimes:
     """Return the times of one model. Raises ValueError if no good repeat has a time."""
-    good = [one for one in trials if one.state is TrialState.OK and one.repeat > 0 and one.timing]
-    found = [(one, repeat) for one in good if one.timing and (repeat := _repeat(one.timing))]
+    found = [
+        (one, repeat)
+        for one in good_trials(trials)
+        if one.timing and (repeat := _repeat(one.timing))
+    ]
     if not found:
         raise ValueError(f"no good repeat with a time per token of {model}")
     repeats = [repeat for _, repeat in found]
     growth = _growth(repeats)
-    prefills = [one.prefill for one in repeats]
-    known = [value for value in prefills if value is not None]
-    levels = [one.seconds - growth * one.position for one in repeats]
+    known = [one.prefill for one in repeats if one.prefill is not None]
+    usual = mean(known) if known else 0.0
     rows = [
-        (prefill if prefill is not None else mean(known) if known else 0.0, level)
-        for prefill, level in zip(prefills, levels, strict=True)
+        (usual if one.prefill is None else one.prefill, one.seconds - growth * one.position)
+        for one in repeats
     ]
     estimate = estimate_of([one.seconds for one in repeats])
     if estimate is None:
         raise ValueError(f"a time per token of {model} is below 0")
-    first = found[0][0]
-    joules = estimate_of(
-        [
-            one.energy.joules_per_token
-            for one, _ in found
-            if one.energy and one.energy.joules_per_token is not None
-        ]
-    )
+    timed = [trial for trial, _ in found]
     timing = ModelTiming(
         model=model,
-        sha256=first.model.sha256,
+        sha256=timed[0].model.sha256,
         runs=tuple(runs),
         repeats=len(repeats),
-        board=", ".join(dict.fromkeys(one.board for one, _ in found)),
-        execution=", ".join(dict.fromkeys(str(one.execution) for one, _ in found)),
+        board=", ".join(dict.fromkeys(one.board for one in timed)),
+        execution=", ".join(dict.fromkeys(one.execution for one in timed)),
         token_seconds=estimate.value,
         interval=estimate.interval,
         growth_seconds=growth,
         prefill_tokens_per_second=1 / geometric_mean(known) if known else None,
         longest_prompt=max(one.prompt for one in repeats) or None,
         longest_position=max(one.last for one in repeats),
-        joules_per_token=joules.value if joules else None,
+        joules_per_token=JOULES_PER_TOKEN.over_all(timed),
     )
     return AnswerTimes(timing, tuple(rows), growth)
 

@@ -2,8 +2,6 @@
 
 from collections.abc import Collection
 
-from pydantic import JsonValue
-
 from labctl.engines.base import (
     TEXT_BYTES_PER_TOKEN,
     Engine,
@@ -93,13 +91,6 @@ class LlamaCpp(Engine[LlamaCppParameters]):
     def command(self, tool: Tool, parameters: LlamaCppParameters, inputs: Inputs) -> list[str]:
         """Pass the prompt's bytes unchanged: no escapes, no chat template, no echo."""
         return programs.complete(tool, parameters, inputs)
-
-    def comparability(self, tool: Tool, parameters: LlamaCppParameters) -> dict[str, JsonValue]:
-        """Leave out an unset ``log_jsonl``, so that older records stay comparable."""
-        asked = super().comparability(tool, parameters)
-        if not parameters.log_jsonl:
-            del asked["log_jsonl"]
-        return asked
 
     def progress(self, seen: Seen, parameters: LlamaCppParameters) -> ProgramProgress:
         """Count each piece of stdout as a token; `generate:` marks a ready model and context.

@@ -246,14 +246,17 @@ def resolve_defaults(
         )
         notable = [note]
     notes += [f"{model.key}: {note}" for note in notable]
-    if isinstance(parameters, LlamaCppParameters) and parameters.mlock and available is not None:
-        locked = need_of(parameters.model_copy(update=decided), model)
-        if locked.total_bytes > available:
-            notes.append(
-                f"{model.key}: the memory to lock exceeds the free memory: the program may be"
-                " killed"
-            )
-    return Resolved(parameters.model_copy(update=decided), tuple(notes))
+    resolved = parameters.model_copy(update=decided)
+    if _locks_too_much(resolved, available, need_of(resolved, model)):
+        notes.append(
+            f"{model.key}: the memory to lock exceeds the free memory: the program may be killed"
+        )
+    return Resolved(resolved, tuple(notes))
+
+
+def _locks_too_much(parameters: LlamaParameters, available: int | None, need: MemoryNeed) -> bool:
+    locks = isinstance(parameters, LlamaCppParameters) and parameters.mlock
+    return locks and available is not None and need.total_bytes > available
 
 
 #: Weights of these types are copied to anonymous memory, in an order that is faster for the CPU.

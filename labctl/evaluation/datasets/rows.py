@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from labctl.config.printed import NUMBER
+from labctl.distribution import install_extra
 from labctl.errors import ConfigError
 from labctl.evaluation.datasets.source import DatasetSource
 from labctl.evaluation.question import Question
@@ -88,7 +89,7 @@ def _parquet_rows(path: Path, shown: str) -> Iterator[tuple[int, dict[str, objec
     except ImportError as error:
         raise ConfigError(
             f"{shown} needs pyarrow, which is not installed",
-            hint="pip install 'labctl[parquet]'; or give the data set as JSON Lines",
+            hint=f"{install_extra('parquet')}; or give the data set as JSON Lines",
         ) from error
     number = 0
     with host_reads(shown):

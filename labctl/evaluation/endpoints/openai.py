@@ -94,16 +94,14 @@ class OpenAiClient(EndpointClient):
         """
         document = await self._written(request)
         most = document.pop("max_tokens", None)
-        kind = "offsets" if request.offsets else "token_times" if request.token_times else ""
+        kind = _report_kind(request)
         reports = self._reports_asked(kind) if self._reports.get(kind, True) else {}
         name, likeliest = self._limit_name, request.likeliest
         likeliest = min(likeliest, self._most_likeliest or likeliest)
         while True:
-            asked = {**document, **reports}
-            if most is not None:
-                asked[name] = most
-            if likeliest:
-                asked |= self._likeliest_asked(likeliest)
+            limit = {} if most is None else {name: most}
+            choices = self._likeliest_asked(likeliest) if likeliest else {}
+            asked = {**document, **reports, **limit, **choices}
             try:
                 generation = await self._ask(request, asked, timeout=timeout)
                 break
@@ -317,6 +315,11 @@ class OpenAiCompletionsClient(OpenAiClient):
 
     def _likeliest_asked(self, most: int) -> dict[str, JsonValue]:
         return {"logprobs": most}
+
+
+def _report_kind(request: GenerationRequest) -> str:
+    """Return the kind of reports on tokens that a request needs; empty: none."""
+    return "offsets" if request.offsets else "token_times" if request.token_times else ""
 
 
 def _allowed(said: str, asked: int) -> int:

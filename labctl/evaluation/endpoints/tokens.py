@@ -49,12 +49,8 @@ def pieces_with_tokens(
     ]
     if count is None or not events:
         return _stamps(sure), None
-    if sure:
-        first = [event for event in events if event.stamp_ns == sure[0].stamp_ns][-1]
-        is_list_whole = count - events[-1].listed in (0, 1)
-        reports = [first.counted, first.listed if is_list_whole else 0]
-        if with_first := min(filter(None, reports), default=0):
-            return _stamps(sure), max(0, count - with_first)
+    if sure and (with_first := _reported_first(events, sure[0].stamp_ns, count)):
+        return _stamps(sure), max(0, count - with_first)
     sent = count - hidden
     for pieces in (sure, events):
         missing = sent - len(pieces)
@@ -65,6 +61,13 @@ def pieces_with_tokens(
     least = len(sure) - 1 + (stopped and _ends_late(sure, done_ns))
     is_near = len(sure) <= sent and sent - 1 <= _NEAR * least
     return _stamps(sure), least if is_near and not _begins_long(sure) else None
+
+
+def _reported_first(events: Sequence[Event], stamp_ns: int, count: int) -> int:
+    """Return the number of tokens that the server reports until the first ones; 0: it does not."""
+    first = [event for event in events if event.stamp_ns == stamp_ns][-1]
+    is_list_whole = count - events[-1].listed in (0, 1)
+    return min(filter(None, (first.counted, first.listed if is_list_whole else 0)), default=0)
 
 
 def _stamps(events: Sequence[Event]) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ and are switched off, since the pool has its own.
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 
+from labctl.distribution import install_extra
 from labctl.errors import ConfigError
 from labctl.evaluation.graders.base import Grade, Grader
 from labctl.evaluation.graders.boxes import find_boxes
@@ -22,7 +23,7 @@ def _installed() -> str:
     except PackageNotFoundError:
         raise ConfigError(
             "the grader math-verify needs a library that is not installed",
-            hint="pip install 'labctl[accuracy]'",
+            hint=install_extra("accuracy"),
         ) from None
 
 

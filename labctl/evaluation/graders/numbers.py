@@ -111,19 +111,9 @@ def _value(match: re.Match[str]) -> Fraction:
     if match["paid"]:
         return _clear(match["paid"]) * _FACTORS[match["factor"].lower()]
     top = match["top"] or match["top1"] or match["top2"] or match["top3"]
-    if top is not None:
-        bottom = match["bottom"] or match["bottom1"] or match["bottom2"] or match["bottom3"]
-        part = _clear(top.lstrip("-")) / _clear(bottom)
-        value = Fraction(match["whole"] or match["whole2"] or 0)
-        value += -part if top.startswith("-") else part
-    else:
-        value = _clear(match["number"])
+    value = _clear(match["number"]) if top is None else _fraction(match, top)
     if match["repeated"]:
-        _, point, fixed = match["number"].partition(".")
-        if not (match["point"] or point):
-            raise ValueError("no decimal")
-        nines = 10 ** len(match["repeated"]) - 1
-        value += Fraction(int(match["repeated"]), nines * 10 ** len(fixed))
+        value += _repeated(match)
     if match["exponent"]:
         value *= power(Fraction(10), int(match["exponent"]))
     if match["part"] or match["han_half"]:
@@ -133,6 +123,21 @@ def _value(match: re.Match[str]) -> Fraction:
     for scale in re.findall(r"[^\W\d_]+", match["scales"] or ""):
         value *= _factor(scale)
     return value
+
+
+def _fraction(match: re.Match[str], top: str) -> Fraction:
+    bottom = match["bottom"] or match["bottom1"] or match["bottom2"] or match["bottom3"]
+    part = _clear(top.lstrip("-")) / _clear(bottom)
+    return Fraction(match["whole"] or match["whole2"] or 0) + (-part if top[0] == "-" else part)
+
+
+def _repeated(match: re.Match[str]) -> Fraction:
+    """Return what repeated decimals add. Raises ValueError without a decimal point."""
+    _, point, fixed = match["number"].partition(".")
+    if not (match["point"] or point):
+        raise ValueError("no decimal")
+    nines = 10 ** len(match["repeated"]) - 1
+    return Fraction(int(match["repeated"]), nines * 10 ** len(fixed))
 
 
 def _factor(scale: str) -> Fraction:

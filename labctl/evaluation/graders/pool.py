@@ -21,7 +21,6 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import IO, Self
 
 from labctl import interrupts
@@ -80,12 +79,7 @@ class GraderPool:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self.close()
 
     def submit(self, item: GradingItem) -> "Future[tuple[Grade, ...]]":

@@ -37,7 +37,7 @@ from labctl.runs.board.deploy_preview import missing_objects, sending, take_and_
 from labctl.runs.board.lab_lease import SERVE, BoardUse
 from labctl.runs.board.server_host import BoardServers
 from labctl.runs.board.session import BoardSession, hold_board
-from labctl.runs.inputs.servers import ServerFiles, find_server
+from labctl.runs.inputs.servers import ServerFiles, WantedServer
 from labctl.runs.observer import Observer
 from labctl.runs.planning.memory_fit import MemoryFit
 from labctl.transport.base import Transport
@@ -161,16 +161,9 @@ def started_endpoint(
             with held_board(request.board) as held:
                 held.bring_agent(sending(observer))
 
-    files = find_server(
-        request.engine,
-        request.program_target(lab.root),
-        request.models,
-        request.model,
-        request.parameters,
-        lab=lab,
-        progress=observer.step,
-        before_fetch=look,
-    )
+    target = request.program_target(lab.root)
+    wanted = WantedServer(request.engine, target, request.models, request.model, request.parameters)
+    files = wanted.find(lab.root, observer.step, before_fetch=look)
     if request.board is None:
         facts = probe(LocalTransport(), workdir=str(lab.root), timeout=_FACTS_SECONDS)
         inputs = Inputs(_host_program(files), str(files.model.path))

@@ -2,12 +2,11 @@
 
 import asyncio
 import hashlib
-import importlib.metadata
 import platform
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar
@@ -15,6 +14,7 @@ from typing import TypeVar
 from pydantic import JsonValue
 
 from labctl.config.lab import LabFile
+from labctl.distribution import labctl_version
 from labctl.errors import HostError, InfraError, OutputNotUnderstood
 from labctl.evaluation.endpoints.base import (
     EndpointClient,
@@ -40,10 +40,12 @@ from labctl.evaluation.serving.served import Served
 from labctl.evaluation.serving.server_clock import Own, ServerClock
 from labctl.evaluation.serving.sweep import follows, own_latency_ns, planned, sweep_rates
 from labctl.evaluation.serving.workload import Workload, made_up, of_dataset, words_of_one_token
+from labctl.records import events
 from labctl.records.evaluation import DatasetRecord
 from labctl.records.serving import RequestRecord, ServingRecord, StageRecord, WorkloadRecord
 from labctl.retry import retry_async
 from labctl.runs.context import lab_revision
+from labctl.runs.observer import Observer, RunSession
 
 T = TypeVar("T")
 
@@ -54,23 +56,8 @@ _TICK_SECONDS = 0.5
 _READY_PAUSE_SECONDS = 0.5
 
 
-@dataclass(frozen=True)
-class LoadProgress:
-    """Progress of a stage: finished measured requests, of ``requests`` or in ``duration_s``.
-
-    ``is_warming_up``: only warm-up requests, which do not count, have ended so far.
-    """
-
-    stage: str
-    ended: int
-    is_warming_up: bool
-    requests: int | None
-    elapsed_s: float
-    duration_s: float | None
-
-
 class LoadTest:
-    """A running load test. ``stack`` holds its run directory from the first load on."""
+    """A running load test. ``session`` holds its run directory from the first load on."""
 
     def __init__(
         self,
@@ -80,14 +67,13 @@ class LoadTest:
         *,
         dataset: Dataset | None,
         served: Served,
-        progress: Callable[[LoadProgress], None],
-        note: Callable[[str], None],
+        observer: Observer,
+        session: RunSession,
         job: str | None,
-        stack: ExitStack,
     ):
         self._recipe, self._lab, self._directory = recipe, lab, directory
-        self._dataset, self._served, self._progress = dataset, served, progress
-        self._note, self._job, self._stack = note, job, stack
+        self._dataset, self._served, self._job = dataset, served, job
+        self._observer, self._session = observer, session
         self._until = None if recipe.max_time is None else time.monotonic() + recipe.max_time
         self._stages: list[StageRecord] = []
         self._measured: list[tuple[StageRecord, StageMetrics | None]] = []
@@ -119,7 +105,7 @@ class LoadTest:
             check = partial(monitor.beside, partial(self._check, client, workload, extra))
             answer, complaint = await self._ready(check, ready_by)
             if complaint is not None:
-                self._note(f"note: the server answers, although it says {complaint}")
+                self._observer.note(f"note: the server answers, although it says {complaint}")
             if clock is not None:
                 clock.asked(Own(self._checks, 1, answer.answers, answer.completion_tokens or 0))
             self._begin(identity, answer.server, exact, extra)
@@ -160,7 +146,9 @@ class LoadTest:
                 raise error
             if attempt == 1:
                 within = f"at most {self._recipe.ready_within:g} s"
-                self._note(f"waiting for the server, {within} (ready_within): {error.message}")
+                self._observer.note(
+                    f"waiting for the server, {within} (ready_within): {error.message}"
+                )
             return wait
 
         most = round(self._recipe.ready_within / _READY_PAUSE_SECONDS) + 1
@@ -225,7 +213,7 @@ class LoadTest:
             self._directory.take_number()
         else:
             self._directory.begin()
-        self._stack.enter_context(self._directory.held())
+        self._session.begin(self._directory)
         template, own = identity.template, self._served.record
         measured = {
             "server": own.server or identity.server or server,
@@ -252,13 +240,14 @@ class LoadTest:
             limits=recipe.limits.record,
             seed=recipe.seed,
             request_timeout_s=recipe.timeout,
-            labctl_version=importlib.metadata.version("labctl"),
+            labctl_version=labctl_version(),
             lab_revision=lab_revision(self._lab.root),
             host=platform.node(),
             job=self._job,
             started=datetime.now(UTC),
         )
         self._directory.open_test(record, recipe.as_written)
+        self._observer.tell(events.LoadTest(run=record.id, recipe=record.recipe))
 
     async def _loads(self, generator: LoadGenerator) -> None:
         recipe = self._recipe
@@ -336,8 +325,15 @@ class LoadTest:
                 ended = sum(not row.warm_up for row in self._rows)
                 elapsed = time.monotonic() - began
                 warming = not ended and plan.warm_up > 0
-                self._progress(
-                    LoadProgress(plan.name, ended, warming, plan.requests, elapsed, plan.duration_s)
+                self._observer.tell(
+                    events.Load(
+                        load=plan.name,
+                        done=ended,
+                        total=plan.requests,
+                        is_warming_up=warming,
+                        elapsed_s=elapsed,
+                        duration_s=plan.duration_s,
+                    )
                 )
 
         task = asyncio.create_task(tick())

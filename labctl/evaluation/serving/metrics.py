@@ -22,7 +22,7 @@ Tokens are counted by the server's ``usage``; pieces are never counted as tokens
 """
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypedDict, TypeVar
@@ -137,6 +137,16 @@ def ttft_ns(row: RequestRecord) -> int | None:
     return row.arrivals_ns[0] - start_ns(row) if row.arrivals_ns else None
 
 
+def latency_ns(row: RequestRecord) -> int:
+    """Return the time to the end of the answer, or of the attempt."""
+    return row.done_ns - start_ns(row)
+
+
+def lateness_ns(row: RequestRecord) -> int | None:
+    """Return the time from the intended to the real sending; None for a closed loop."""
+    return None if row.intended_ns is None else row.sent_ns - row.intended_ns
+
+
 def tpot_ns(row: RequestRecord) -> float | None:
     """Return the time per token after the first piece; None if unknown."""
     tokens = row.tokens_after_first if tokens_of(row) is not None else None
@@ -168,7 +178,7 @@ def is_good(row: RequestRecord, limits: LatencyLimits) -> bool:
             return False
         if tpot is not None and tpot > limits.tpot_ns:
             return False
-    return limits.latency_ns is None or row.done_ns - start_ns(row) <= limits.latency_ns
+    return limits.latency_ns is None or latency_ns(row) <= limits.latency_ns
 
 
 def measure(
@@ -183,12 +193,11 @@ def measure(
         return None
     done = [row for row in measured if row.failure is None]
     single = [row for row in done if row.answers == 1]
-    window = max(row.done_ns for row in measured) - min(start_ns(row) for row in measured)
-    output = _total([tokens_of(row) for row in done])
-    prompt = _total([row.prompt_tokens for row in done])
+    window = max(row.done_ns for row in measured) - min(map(start_ns, measured))
+    output = _total(done, tokens_of)
+    prompt = _total(done, _prompt_tokens)
     both = None if output is None or prompt is None else output + prompt
-    limited = limits != LatencyLimits()
-    good: int | None = sum(is_good(row, limits) for row in done) if limited else None
+    good = None if limits == LatencyLimits() else sum(is_good(row, limits) for row in done)
 
     def per_second(count: float | None) -> float | None:
         return None if count is None or window <= 0 else count / window * 1e9
@@ -206,20 +215,15 @@ def measure(
         good_share=None if good is None else good / (len(measured) + unanswered),
         **_of_open_loop(measured, unanswered),
         early_latency_ns=_median_latency(_in_order(done)[: max(5, len(done) // 10)]),
-        ttft_ns=describe(_known([ttft_ns(row) for row in done])),
-        tpot_ns=describe(_known([tpot_ns(row) for row in done])),
-        itl_ns=describe(
-            [gap for row in done for gap in _gaps(row)],
-            answers=sum(len(row.arrivals_ns) > 1 for row in done),
-        ),
-        latency_ns=describe([row.done_ns - start_ns(row) for row in done]),
-        lateness_ns=describe(
-            [row.sent_ns - row.intended_ns for row in measured if row.intended_ns is not None]
-        ),
-        asked_prompt_tokens=describe(_known([row.asked_prompt_tokens for row in measured])),
-        prompt_tokens=describe(_known([row.prompt_tokens for row in done])),
-        asked_output_tokens=describe(_known([row.asked_output_tokens for row in measured])),
-        output_tokens=describe(_known([_tokens_of_an_answer(row) for row in done])),
+        ttft_ns=_sample(done, ttft_ns),
+        tpot_ns=_sample(done, tpot_ns),
+        itl_ns=_gaps(done),
+        latency_ns=_sample(done, latency_ns),
+        lateness_ns=_sample(measured, lateness_ns),
+        asked_prompt_tokens=_sample(measured, lambda row: row.asked_prompt_tokens),
+        prompt_tokens=_sample(done, _prompt_tokens),
+        asked_output_tokens=_sample(measured, lambda row: row.asked_output_tokens),
+        output_tokens=_sample(done, _tokens_of_an_answer),
         cached_share=_cached_share(done),
         tpot_unknown=sum(tpot_ns(row) is None and tokens_of(row) not in (0, 1) for row in done),
         hidden_tokens=sum(row.hidden_tokens for row in done),
@@ -230,19 +234,32 @@ def measure(
     )
 
 
-def _known(values: Sequence[N | None]) -> list[N]:
-    return [value for value in values if value is not None]
+def _known(rows: Sequence[RequestRecord], value: Callable[[RequestRecord], N | None]) -> list[N]:
+    return [found for row in rows if (found := value(row)) is not None]
 
 
-def _total(counts: Sequence[int | None]) -> int | None:
+def _sample(
+    rows: Sequence[RequestRecord], value: Callable[[RequestRecord], float | None]
+) -> Distribution | None:
+    return describe(_known(rows, value))
+
+
+def _total(
+    rows: Sequence[RequestRecord], count: Callable[[RequestRecord], int | None]
+) -> int | None:
     """Return the sum, or None if a value is unknown."""
-    known = _known(counts)
-    return sum(known) if len(known) == len(counts) else None
+    known = _known(rows, count)
+    return sum(known) if len(known) == len(rows) else None
 
 
-def _gaps(row: RequestRecord) -> list[int]:
-    stamps = row.arrivals_ns
-    return [after - before for before, after in pairwise(stamps)]
+def _prompt_tokens(row: RequestRecord) -> int | None:
+    return row.prompt_tokens
+
+
+def _gaps(rows: Sequence[RequestRecord]) -> Distribution | None:
+    """Return the gaps between the pieces of all answers together."""
+    gaps = [after - before for row in rows for before, after in pairwise(row.arrivals_ns)]
+    return describe(gaps, answers=sum(len(row.arrivals_ns) > 1 for row in rows))
 
 
 def _of_open_loop(rows: Sequence[RequestRecord], unanswered: int) -> "_OpenLoop":
@@ -291,20 +308,17 @@ def _in_order(rows: Sequence[RequestRecord]) -> list[RequestRecord]:
 
 
 def _median_latency(rows: Sequence[RequestRecord]) -> float | None:
-    return statistics.median(row.done_ns - start_ns(row) for row in rows) if rows else None
+    return statistics.median(map(latency_ns, rows)) if rows else None
 
 
 def _cached_share(rows: Sequence[RequestRecord]) -> float | None:
     """Return the share of prompt tokens from a cache; None unless all answers report it."""
-    cached, prompt = (
-        _total([row.cached_tokens for row in rows]),
-        _total([row.prompt_tokens for row in rows]),
-    )
+    cached, prompt = _total(rows, lambda row: row.cached_tokens), _total(rows, _prompt_tokens)
     return None if cached is None or not prompt else cached / prompt
 
 
 def _tokens_per_piece(rows: Sequence[RequestRecord]) -> float | None:
-    tokens, pieces = _total([tokens_of(row) for row in rows]), sum(len(r.arrivals_ns) for r in rows)
+    tokens, pieces = _total(rows, tokens_of), sum(len(row.arrivals_ns) for row in rows)
     if tokens is None or not pieces:
         return None
     return (tokens - sum(row.hidden_tokens for row in rows)) / pieces

@@ -40,12 +40,14 @@ _NOTABLE = 0.02
 class StageResult:
     """One load with its figures. ``metrics`` None: no measured request ended.
 
-    ``follows``: the server followed the rate; None: no verdict, for the reason ``undecided``.
-    ``clock``: comparison with the server's own figures; None: not available.
+    ``requests``: measured requests in the order of their ends. ``follows``: the server followed the
+    rate; None: no verdict, for the reason ``undecided``. ``clock``: comparison with the server's
+    own figures; None: not available.
     """
 
     stage: StageRecord
     metrics: StageMetrics | None
+    requests: tuple[RequestRecord, ...] = ()
     failures: tuple[tuple[str, int], ...] = ()
     follows: bool | None = None
     undecided: str | None = None
@@ -55,13 +57,17 @@ class StageResult:
     @property
     def is_client_late(self) -> bool:
         """True if this computer, not the server, limits the figures."""
-        found = self.metrics
-        if found is None or found.latency_ns is None:
+        found, worst = self.metrics, self.client_lateness_ns
+        if found is None or found.latency_ns is None or worst is None:
             return False  # no answer, so no times
-        latency = found.latency_ns.p50
-        lateness = found.lateness_ns.p99 if found.lateness_ns else 0.0
-        worst = max(lateness, self.stage.client_lag_p99_ns or 0)
-        return worst > _LATE_NS and worst > _LATE_SHARE * latency
+        return worst > max(_LATE_NS, _LATE_SHARE * found.latency_ns.p50)
+
+    @property
+    def client_lateness_ns(self) -> float | None:
+        """Lateness of this computer, p99: of requests or of time stamps; None: unknown."""
+        sent = self.metrics.lateness_ns if self.metrics else None
+        known = (sent.p99 if sent else None, self.stage.client_lag_p99_ns)
+        return max((one for one in known if one is not None), default=None)
 
 
 @dataclass(frozen=True)
@@ -105,27 +111,19 @@ def _result(
     rows: Sequence[RequestRecord],
     latency_ns: float | None,
 ) -> StageResult:
-    failed = (row.failure.message for row in rows if row.failure and not row.warm_up)
+    measured = tuple(row for row in rows if not row.warm_up)
+    failed = (row.failure.message for row in measured if row.failure)
     is_judged = stage.rate is not None and stage.stop == "done" and metrics is not None
     is_rated = is_judged and metrics is not None and metrics.departures is not None
     return StageResult(
         stage,
         metrics,
+        measured,
         tuple(Counter(failed).most_common()),
         follows(stage, metrics, latency_ns),
         too_short(metrics, latency_ns) if is_judged and metrics else None,
         behind(metrics, latency_ns) if is_rated and metrics else None,
     )
-
-
-def knee_sentence(found: Knee) -> str:
-    """Return the knee in words."""
-    if found.rate is None:
-        return f"the server followed no rate: the lowest offered was {found.beyond:.4g} requests/s"
-    kept = f"follows {found.rate:.4g} requests/s"
-    if found.beyond is None:
-        return f"{kept}, the highest rate tried: it is not saturated"
-    return f"{kept}, and {found.beyond:.4g} no more"
 
 
 def notes(results: LoadTestResults) -> Iterator[str]:
@@ -154,9 +152,8 @@ def _of_stage(one: StageResult, record: ServingRecord) -> Iterator[str]:
     if stage.unfinished:
         yield f"{counted(stage.unfinished, 'request')} had no answer at its end; not counted"
     if one.is_client_late:
-        lateness = metrics.lateness_ns.p99 if metrics and metrics.lateness_ns else None
-        worst = max(filter(None, (lateness, stage.client_lag_p99_ns)))
-        yield f"CLIENT LATE by {duration(worst)} (p99): this computer limited the figures"
+        worst = duration(one.client_lateness_ns)
+        yield f"CLIENT LATE by {worst} (p99): this computer limited the figures"
     for message, count in one.failures[:3]:
         yield f"{count} failed: {message}"
     if metrics is not None:
@@ -307,7 +304,9 @@ def _judged(
             spoilt.append("the load was cut off")
         if unknown:
             spoilt.append(f"{counted(unknown, 'answer')} without it")
-    shown = "no result" if value is None else f"{value:.4g}"
+    shown = "no result"
+    if value is not None:
+        shown = f"{value:.4g}" if value < 9999.5 else f"{value:.0f}"
     return GateRecord(
         variant=name,
         metric=gate.metric,

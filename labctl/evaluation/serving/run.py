@@ -11,14 +11,14 @@ from labctl.errors import ExitStatus, LabctlError
 from labctl.evaluation.datasets.load import load_dataset
 from labctl.evaluation.event_loop import run_async
 from labctl.evaluation.serving.directory import LoadTestDirectory
-from labctl.evaluation.serving.load_test import LoadProgress, LoadTest
+from labctl.evaluation.serving.load_test import LoadTest
 from labctl.evaluation.serving.recipe import LoadTestRecipe
 from labctl.evaluation.serving.results import LoadTestResults, judge, results_of
 from labctl.evaluation.serving.served import serving
 from labctl.records.run import GateRecord, RunEnd
 from labctl.records.trial import Failure
 from labctl.runs.board.lab_lease import SERVE, BoardUse
-from labctl.runs.observer import Observer
+from labctl.runs.observer import Observer, RunSession
 from labctl.runs.record.directory import new_run_id
 from labctl.runs.record.repository import note_in_index
 from labctl.transport.base import Transport
@@ -52,7 +52,6 @@ def run_load_test(
     recipe: LoadTestRecipe,
     lab: LabFile,
     observer: Observer,
-    progress: Callable[[LoadProgress], None],
     connect: Callable[[Board], Transport] | None = None,
     *,
     use: BoardUse = SERVE,
@@ -66,7 +65,7 @@ def run_load_test(
     source = recipe.workload.dataset
     dataset = None if source is None else load_dataset(source, lab.root)
     directory = LoadTestDirectory(lab.root / "runs" / new_run_id(recipe.name))
-    with ExitStack() as stack:
+    with RunSession(observer) as session, ExitStack() as stack:
         logs = directory.path / SERVER
         try:
             served = stack.enter_context(serving(recipe, lab, logs, observer, connect, use=use))
@@ -79,10 +78,9 @@ def run_load_test(
             directory,
             dataset=dataset,
             served=served,
-            progress=progress,
-            note=observer.note,
+            observer=observer,
+            session=session,
             job=use.job,
-            stack=stack,
         )
         error: LabctlError | None = None
         state: Literal["finished", "failed", "interrupted"] = "finished"
@@ -99,13 +97,9 @@ def run_load_test(
             state, error = "failed", failure
         results = results_of(directory)
         gates = judge(results) if state == "finished" else ()
-        directory.finish(
-            RunEnd(
-                state=state,
-                failure=None if error is None else Failure.of(error),
-                gates=gates,
-                finished=datetime.now(UTC),
-            )
-        )
+        why = None if error is None else Failure.of(error)
+        directory.finish(RunEnd(state=state, failure=why, gates=gates, finished=datetime.now(UTC)))
+        outcome = LoadTestOutcome(directory, results, state, gates, error)
+        session.finished(outcome.exit_status, state, why)
     note_in_index(directory, observer.note)
-    return LoadTestOutcome(directory, results, state, gates, error)
+    return outcome

@@ -41,7 +41,7 @@ def run_health_recipe(
         Filter(recipe=wanted.name, board=board.name, verdict="passed"), limit=_EARLIER_RUNS
     )
     try:
-        request = RunRequest(wanted, board, lab, job=use.job, attempt=use.attempt, kind=use.kind)
+        request = RunRequest(wanted, board, lab, use=use)
         outcome = run_recipe(request, connect, observer)
     except JobError as error:  # nothing has run on the board yet
         observer.note(f"note: recipe {wanted.name} cannot run: {error.message}")

@@ -40,20 +40,17 @@ def new_good_runs(night: Night, build: str, past: Sequence[NightResult]) -> tupl
     sides = night.state.sides(build)
     if GOOD not in sides or HEAD not in sides or sides[GOOD].key == sides[HEAD].key:
         return ()
-    states = [one for one in night.state.rows.values() if one.row.build == build]
-    names = {one.row.name for one in states}
-    tonight = [one for one in night.findings() if one.row in names]
-    if not any(one.verdict in PASSED for one in tonight):
-        return ()
-    required = {one.row.name for one in states if one.row.required}
+    rows = {name: one for name, one in night.state.rows.items() if one.row.build == build}
+    tonight = [one for one in night.findings() if one.row in rows]
     nights = [tonight, *(result.findings for result in past)]
-    if blocking_rows([one for one in tonight if one.row in required], nights):
+    required = [one for one in tonight if rows[one.row].row.required]
+    if blocking_rows(required, nights) or not any(one.verdict in PASSED for one in tonight):
         return ()
     runs = {
-        state.row.name: entry.run
-        for state in states
-        if not state.row.gated  # a baseline has timing runs
-        for (_, _, side), entry in state.done.items()
+        name: entry.run
+        for name, one in rows.items()
+        if not one.row.gated  # a baseline has timing runs
+        for (_, _, side), entry in one.done.items()
         if side == HEAD and entry.run
     }
     return tuple(runs.values())

@@ -49,7 +49,7 @@ from labctl.state.attempts import MOST_FAILURES
 from labctl.state.events import this_user
 from labctl.state.groups import NewGroup
 from labctl.state.job import Job, NewJob, new_job_id
-from labctl.state.leases import busy
+from labctl.state.lease import busy
 from labctl.state.state import lab_state
 from labctl.units import duration
 

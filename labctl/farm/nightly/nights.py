@@ -35,15 +35,20 @@ _NOISE_NIGHTS = 10
 _LEAST_DEGREES = 8
 
 
-def nights_of(root: Path, plan: str, now: float | None = None) -> list[Path]:
-    """Return the folders of a plan's nights, newest first.
+def night_lock(root: Path, plan: str) -> Path:
+    """Return the file that the running night of a plan locks."""
+    return root / NIGHTS / f".{plan}.lock"
+
+
+def nights_of(root: Path, plan: str | None = None, now: float | None = None) -> list[Path]:
+    """Return the folders of the nights of a plan, or of all plans, newest first.
 
     Nights dated after ``now`` (s since 1970) come last: they began with a wrong clock, at an
     unknown time.
     """
     now = time.time() if now is None else now
-    found = (root / NIGHTS).glob(f"*-{plan}-*/{RECORD}")
-    own = (path.parent for path in found if path.parent.name.split("-", 1)[1][:-7] == plan)
+    found = (path.parent for path in (root / NIGHTS).glob(f"*-*-*/{RECORD}"))
+    own = (one for one in found if plan in (None, one.name.split("-", 1)[1][:-7]))
     return sorted(own, key=lambda one: (not _is_ahead(one, now), one.name), reverse=True)
 
 

@@ -26,6 +26,7 @@ from labctl.farm.nightly.nights import (
     NIGHTS,
     RESULT,
     begin_night,
+    night_lock,
     past_results,
     same_programs,
     unfinished_night,
@@ -110,7 +111,7 @@ def ready_night(request: NightRequest) -> Path:
 
 
 def _alone(request: NightRequest) -> AbstractContextManager[object]:
-    lock = request.lab.root / NIGHTS / f".{request.plan.name}.lock"
+    lock = night_lock(request.lab.root, request.plan.name)
     return locked(lock, timeout=0, holder="another night of this plan")
 
 
@@ -205,12 +206,10 @@ def _planned(request: NightRequest) -> tuple[Planned, Path]:
         if is_ahead:
             request.say(f"night {folder.name} was begun with a wrong clock: it does not continue")
         elif is_same and record.deadline > now and not request.new:
-            if record.has_recipes:
-                for row in record.rows:
-                    check_reach(request.lab, row.board, request.own_host)
-                request.say(f"night {folder.name} continues")
-                return Planned(record, recipes_of(request.lab, record)), folder
-            request.say(f"night {folder.name} was started by an older labctl: it cannot be resumed")
+            for row in record.rows:
+                check_reach(request.lab, row.board, request.own_host)
+            request.say(f"night {folder.name} continues")
+            return Planned(record, recipes_of(request.lab, record)), folder
         night, *_ = _night(request, Planned(record, {}), folder)
         night.withdraw()
         _finish(request, night, folder)

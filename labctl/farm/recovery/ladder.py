@@ -34,7 +34,7 @@ from labctl.retry import retry_infra
 from labctl.runs.board.lab_lease import BoardUse
 from labctl.runs.board.session import hold_board
 from labctl.runs.observer import Observer
-from labctl.state.leases import StateLease
+from labctl.state.lease import StateLease
 from labctl.state.state import lab_state
 from labctl.transport.base import Transport
 from labctl.transport.readiness import reboot

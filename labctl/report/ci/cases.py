@@ -101,7 +101,7 @@ def run_suite(
             missing=sum(one.number not in done and not one.optional for one in due),
         )
         cases.append(_of_row(group, variant, run, row, end, strict=strict))
-    cases += [_of_gate(run.recipe, group, gate, strict=strict) for gate in gates]
+    cases += [gate_case(run.recipe, group, gate, strict=strict) for gate in gates]
     if end is None or end.state != "finished":
         cases += _open_gates(group, run)
     return Suite(
@@ -188,7 +188,7 @@ def _no_result(row: _Row, end: RunEnd | None) -> _Found | None:
     if row.missing or row.summary is None:
         kind = end.failure.kind if end and end.failure else "no result"
         number_of = f"{row.missing} of {counted(row.planned, 'trial')}"
-        return Outcome.ERROR, kind, f"{number_of} without result: {_why_missing(end)}"
+        return Outcome.ERROR, kind, f"{number_of} without result: {why_missing(end)}"
     if not row.summary.trials_ok:
         return Outcome.SKIPPED, "skipped", row.summary.skip_reason or "nothing was to be measured"
     return None
@@ -211,7 +211,8 @@ def _judged(summary: VariantSummary, execution: Execution, *, strict: bool) -> _
     return Outcome.PASSED, "", value
 
 
-def _why_missing(end: RunEnd | None) -> str:
+def why_missing(end: RunEnd | None) -> str:
+    """Return why a run has no more results."""
     if end is None:
         return "the run has not ended, or its controller died"
     return end.failure.message if end.failure else f"the run is {end.state}"
@@ -238,7 +239,8 @@ def _figures(row: VariantSummary | None) -> dict[str, float]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _of_gate(recipe: str, group: str, gate: GateRecord, *, strict: bool) -> Case:
+def gate_case(recipe: str, group: str, gate: GateRecord, *, strict: bool) -> Case:
+    """Return the case of a gate; with ``strict``, one that was not judged is a failure."""
     if gate.passed is None:
         outcome, kind = Outcome.FAILED if strict else Outcome.SKIPPED, "gate not judged"
     elif gate.passed:

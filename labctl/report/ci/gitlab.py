@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from labctl.errors import printable_line
+from labctl.evaluation.serving.figures import OF_A_LOAD
 from labctl.figures.trials import FIGURES
 from labctl.report.ci.cases import Outcome, Suite
 
@@ -39,7 +40,10 @@ class _Figures:
         """Yield each figure with the values of all variants."""
         from prometheus_client.metrics_core import Metric
 
-        texts = {figure.name: figure.tip or figure.title for figure in FIGURES}
+        texts = {
+            load_figure.name: load_figure.tip or load_figure.title for load_figure in OF_A_LOAD
+        }
+        texts |= {figure.name: figure.tip or figure.title for figure in FIGURES}
         texts["head_over_last_good"] = "Time of head over that of the last good build."
         for name, text in texts.items():
             stem, _, end = name.rpartition("_")

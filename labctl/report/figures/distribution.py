@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from labctl.figures.trials import token_time
 from labctl.records.trial import TrialRecord
@@ -19,6 +20,8 @@ from labctl.report.figures.moments import single_tokens
 from labctl.report.page.language import Language
 from labctl.stats.describe import mean, median, percentile
 from labctl.units import duration
+
+T = TypeVar("T")
 
 REPEATS, ECDF = "repeats", "ecdf"
 #: With more rows a figure is unreadable: then one row for each variant.
@@ -60,7 +63,7 @@ class _Group:
 
     def ticks(self, scale: TimeScale) -> Iterator[Row]:
         """Yield the data rows of the single values."""
-        for time in _thinned(sorted(self.times), _MOST_TICKS):
+        for time in thinned(sorted(self.times), _MOST_TICKS):
             yield {
                 "kind": "value",
                 "row": self.label,
@@ -137,7 +140,7 @@ def _limits(groups: Sequence[_Group]) -> tuple[float, float]:
     return low - room, high + room
 
 
-def _thinned(values: Sequence[float], most: int) -> list[float]:
+def thinned(values: Sequence[T], most: int) -> list[T]:
     """Return at most ``most`` of sorted values, including the first and the last."""
     if len(values) <= most:
         return list(values)
@@ -230,7 +233,7 @@ def ecdf(runs: Sequence[MeasuredRun], words: Language) -> Figure | Missing:
     rows: list[Row] = []
     for label, found in times.items():
         ranks = range(len(found))
-        for rank in map(round, _thinned(ranks, _MOST_STEPS)):
+        for rank in map(round, thinned(ranks, _MOST_STEPS)):
             share = float(f"{(rank + 1) / len(found):.5g}")
             rows.append({"series": label, "time": scale.of_ns(found[rank]), "share": share})
     sentences = [
@@ -251,12 +254,18 @@ def ecdf(runs: Sequence[MeasuredRun], words: Language) -> Figure | Missing:
             "Empirical distribution of the time per token. {series}.",
             series=words.clauses(sentences),
         ),
-        spec=_steps(list(times), scale, words),
+        spec=steps(
+            list(times), scale, scale.title(words), words("share of tokens"), words("variant")
+        ),
         rows=rows,
     )
 
 
-def _steps(names: Sequence[str], scale: TimeScale, words: Language) -> Spec:
+def steps(names: Sequence[str], scale: TimeScale, x: str, y: str, series: str) -> Spec:
+    """Return cumulative distributions, of rows with ``series``, ``time`` and ``share``.
+
+    ``x``, ``y`` and ``series`` are their titles.
+    """
     return {
         "height": 240,
         "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 2},
@@ -264,22 +273,22 @@ def _steps(names: Sequence[str], scale: TimeScale, words: Language) -> Spec:
             "x": {
                 "field": "time",
                 "type": "quantitative",
-                "title": scale.title(words),
+                "title": x,
                 "scale": scale.scale() if scale.is_log else {"zero": False, "nice": True},
                 "axis": {"tickCount": 6, "grid": True},
             },
             "y": {
                 "field": "share",
                 "type": "quantitative",
-                "title": words("share of tokens"),
+                "title": y,
                 "scale": {"domain": [0, 1]},
                 "axis": {"format": ".0%", "tickCount": 5},
             },
             "color": series_colour(names),
             "strokeDash": series_dash(names),
             "tooltip": [
-                {"field": "series", "type": "nominal", "title": words("variant")},
-                {"field": "time", "type": "quantitative", "title": scale.title(words)},
+                {"field": "series", "type": "nominal", "title": series},
+                {"field": "time", "type": "quantitative", "title": x},
                 {"field": "share", "type": "quantitative", "format": ".1%"},
             ],
         },

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from labctl.records.board import Execution
-from labctl.report.figures.theme import Theme, config
-from labctl.report.trial_export import csv_cell
+from labctl.report.figures.svg import svg_of
+from labctl.report.figures.theme import PALETTES, Theme, config
+from labctl.report.rows import csv_cell
 
 #: A part of a chart's description. Only texts and numbers vary, and Vega treats them as data.
 Spec: TypeAlias = dict[str, Any]
@@ -19,6 +20,8 @@ Row: TypeAlias = Mapping[str, Value]
 SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
 #: Name of the data set in every chart.
 ROWS = "rows"
+#: Width of a page's column, in CSS pixels.
+WIDTH = 760
 
 
 @dataclass(frozen=True)
@@ -44,13 +47,23 @@ class Figure:
     warning: str = ""
     execution: Execution | None = None
 
-    def chart(self, theme: Theme | None = "light", *, width: int | None = None) -> Spec:
-        """Return the complete chart, for any Vega-Lite 5.
+    def svg(self, theme: Theme = "light", width: int = WIDTH, *, heading: bool = True) -> str:
+        """Return the figure as SVG, ``width`` CSS pixels wide. Raises HostError."""
+        return svg_of(
+            self.chart(theme, width, heading=heading),
+            title=" – ".join(filter(None, (self.title, self.warning))),
+            description=self.alt,
+            in_page=theme == "page",
+        )
 
-        Without a theme there are no colours: a page adds ``config(theme)`` itself, and can change
-        it. With a ``width`` in pixels, the chart has this width and its title; without it, the
-        width of its container. Parts of ``vconcat`` cannot take the container's width: there a page
-        sets the ``width`` of each part to the page's width minus ``usermeta.outside``.
+    def _repr_html_(self) -> str:
+        # A dark notebook would hide dark text.
+        return f'<div style="background:{PALETTES["light"].background}">{self.svg()}</div>'
+
+    def chart(self, theme: Theme = "light", width: int = WIDTH, *, heading: bool = True) -> Spec:
+        """Return the complete chart, for any Vega-Lite 5; ``width`` is in CSS pixels.
+
+        Without ``heading``, it lacks its title and its warning: the page around it shows them.
         """
         made: Spec = {
             "$schema": SCHEMA,
@@ -59,20 +72,18 @@ class Figure:
             **self.spec,
             "data": {"name": ROWS},
             "datasets": {ROWS: [dict(row) for row in self.rows]},
+            "config": config(theme),
         }
-        parts = made.get("vconcat")
-        if parts is None:
-            made["width"] = width or "container"
-            made["autosize"] = {"type": "fit-x", "contains": "padding"}
-        elif width:
+        if "vconcat" in made:
             inside = width - made["usermeta"]["outside"]
-            made["vconcat"] = [{**part, "width": inside} for part in parts]
-        if width:
+            made["vconcat"] = [{**part, "width": inside} for part in made["vconcat"]]
+        else:
+            made["width"] = width
+            # The reader's font may be wider than the one of this host.
+            made["padding"] = {"left": 5, "top": 5, "right": 14, "bottom": 5}
+            made["autosize"] = {"type": "fit-x", "contains": "padding"}
+        if heading:
             made["title"] = {"text": self.title, "subtitle": self.warning or None}
-        elif self.warning:
-            made["title"] = {"text": self.warning, "style": "warning"}
-        if theme is not None:
-            made["config"] = config(theme)
         return made
 
     def csv(self) -> str:

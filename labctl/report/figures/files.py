@@ -1,20 +1,19 @@
 """Figures as separate files: SVG and PNG, made by vl-convert without a browser or network.
 
-Chinese characters need a font on this host, because no browser provides one.
+Chinese characters in a PNG need a font on this host; an SVG is shown with the reader's fonts.
 """
 
 import os
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 
 from labctl.errors import ConfigError, HostError
 from labctl.files import write_named
 from labctl.process import run
-from labctl.report.figures.figure import Figure, Spec
+from labctl.report.figures.figure import WIDTH, Figure, Spec
 from labctl.report.figures.theme import PALETTES, Theme
 
 #: File names of systems' Chinese fonts: Noto and Source Han, WenQuanYi, Droid, Apple, Microsoft.
@@ -67,8 +66,6 @@ def _folders() -> list[Path]:
 
 
 FORMATS = (".svg", ".png")
-#: Width of a page's column, in CSS pixels.
-WIDTH = 760
 #: PNG pixels per CSS pixel: sharp on a high-density screen, and in print.
 _SCALE = 2.0
 
@@ -76,43 +73,34 @@ _SCALE = 2.0
 def write_figure(figure: Figure, path: Path, theme: Theme = "light", *, width: int = WIDTH) -> None:
     """Write a figure to a file, as SVG or PNG by the file's suffix.
 
-    Raises ConfigError for another suffix, or if a required program or font is not installed;
-    HostError if the file cannot be written.
+    Raises ConfigError for another suffix, or if a font for a PNG is missing; HostError if the file
+    cannot be written.
     """
-    if path.suffix.lower() not in FORMATS:
+    suffix = path.suffix.lower()
+    if suffix not in FORMATS:
         raise ConfigError(
             f"cannot write a figure as {path.name}", hint=f"use {' or '.join(FORMATS)}"
         )
-    chart = {**figure.chart(theme, width=width), "background": PALETTES[theme].background}
-    write_named(path, _rendered(chart, path.suffix.lower()))
+    opaque = replace(figure, spec={**figure.spec, "background": PALETTES[theme].background})
+    made = opaque.svg(theme, width) if suffix == ".svg" else _png(opaque.chart(theme, width))
+    write_named(path, made)
 
 
-def _rendered(chart: Spec, form: str) -> bytes:
-    converter = _converter()
+def _png(chart: Spec) -> bytes:
+    import vl_convert
+
     fonts = chinese_font(str(chart))
     if fonts is not None:
         _register(fonts)
     try:
-        if form == ".svg":
-            svg: str = converter.vegalite_to_svg(chart, allowed_base_urls=[])
-            return svg.encode()
-        png: bytes = converter.vegalite_to_png(chart, scale=_SCALE, allowed_base_urls=[])
+        return vl_convert.vegalite_to_png(chart, scale=_SCALE, allowed_base_urls=[])
     except ValueError as error:
         raise HostError(f"vl-convert cannot draw the figure: {error}") from error
-    return png
 
 
 @cache
 def _register(fonts: Path) -> None:
     """Register the fonts of a folder with the converter, once: it remembers them."""
-    _converter().register_font_directory(str(fonts))
+    import vl_convert
 
-
-def _converter() -> ModuleType:
-    try:
-        return import_module("vl_convert")
-    except ImportError as error:
-        raise ConfigError(
-            "cannot draw figures: vl-convert-python is not installed",
-            hint="pip install 'labctl[report]'",
-        ) from error
+    vl_convert.register_font_directory(str(fonts))

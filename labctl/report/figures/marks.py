@@ -131,7 +131,13 @@ def text_at(kind: Spec) -> Spec:
     """Return a layer of texts in the top left corner, in rows: ``slot`` px from the top."""
     return {
         "transform": [kind],
-        "mark": {"type": "text", "align": "left", "baseline": "middle", "style": "label"},
+        "mark": {
+            "type": "text",
+            "align": "left",
+            "baseline": "middle",
+            "style": "label",
+            "limit": {"expr": "0.85 * width"},
+        },
         "encoding": {
             "x": {"value": 6},
             "y": {"field": "slot", "type": "quantitative", "scale": None, "axis": None},

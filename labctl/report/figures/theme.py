@@ -8,7 +8,8 @@ distinguish, made darker or lighter for a contrast of at least 3:1 with the back
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-Theme: TypeAlias = Literal["light", "dark"]
+#: ``page``: light or dark as the page that the figure is in; see :data:`PAGE_STYLE`.
+Theme: TypeAlias = Literal["light", "dark", "page"]
 
 #: The fonts of a page, then fonts for a machine without these.
 FONT = (
@@ -41,9 +42,14 @@ class _Palette:
     ramp: tuple[str, ...]
     on_ramp: tuple[str, str]
 
+    def colours(self) -> tuple[str, ...]:
+        """Return each colour once; both of ``on_ramp`` are also another part's."""
+        parts = (self.background, self.text, self.muted, self.grid, self.alarm)
+        return (*parts, *self.categories, *self.ramp)
 
-PALETTES: dict[Theme, _Palette] = {
-    "light": _Palette(
+
+_LIGHT, _DARK = (
+    _Palette(
         background="#ffffff",
         text="#1f2328",
         muted="#59636e",
@@ -57,8 +63,8 @@ PALETTES: dict[Theme, _Palette] = {
         ramp=("#fff3c4", "#f2d883", "#d9bb62", "#b3a06a", "#646b76", "#3b4a6d", "#0b2a57"),
         on_ramp=("#1f2328", "#ffffff"),
     ),
-    "dark": _Palette(
-        background="#14181d",
+    _Palette(
+        background="#16181c",
         text="#e6e9ed",
         muted="#a3adb8",
         grid="#2c333b",
@@ -68,9 +74,16 @@ PALETTES: dict[Theme, _Palette] = {
             *("#e0b53c", "#8fd0ff", "#b5b5b5", "#b197fc"),
         ),
         ramp=("#14284a", "#2a4370", "#46597a", "#5d6a78", "#a89763", "#dcbd5c", "#fff0b3"),
-        on_ramp=("#ffffff", "#14181d"),
+        on_ramp=("#e6e9ed", "#16181c"),
     ),
-}
+)
+PALETTES: dict[Theme, _Palette] = {"light": _LIGHT, "dark": _DARK, "page": _LIGHT}
+#: Colours of the theme ``page``: variables of its style. Without the style, figures are light.
+PAGE_COLOURS = {light: f"var(--{light[1:]},{light})" for light in _LIGHT.colours()}
+PAGE_STYLE = "".join(
+    f":root{{--{light[1:]}:light-dark({light},{dark})}}"
+    for light, dark in zip(_LIGHT.colours(), _DARK.colours(), strict=True)
+)
 
 
 def config(theme: Theme) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from itertools import groupby, pairwise
 
 from labctl.errors import printable_line
 from labctl.records.telemetry import TelemetrySample
+from labctl.units import natural_order
 
 #: Maximum number of samples for a wide page; more samples are thinned evenly.
 _MOST_SAMPLES = 240
@@ -131,9 +132,9 @@ def _zone(samples: Sequence[TelemetrySample], zone: str) -> list[tuple[int, floa
 
 def _frequencies(samples: Sequence[TelemetrySample]) -> list[Line]:
     """Return frequencies by kind of CPU: CPUs with always equal frequencies are one line."""
-    cpus = sorted({cpu for sample in samples for cpu in sample.freq_khz}, key=_natural)
+    cpus = sorted({cpu for sample in samples for cpu in sample.freq_khz}, key=natural_order)
     series = {cpu: tuple(_of(s.freq_khz, cpu) for s in samples) for cpu in cpus}
-    alike = sorted(cpus, key=lambda cpu: (str(series[cpu]), _natural(cpu)))
+    alike = sorted(cpus, key=lambda cpu: (str(series[cpu]), natural_order(cpu)))
     lines = []
     for _, group in groupby(alike, key=lambda cpu: series[cpu]):
         members = list(group)
@@ -149,10 +150,6 @@ def _frequency(samples: Sequence[TelemetrySample], cpu: str) -> list[tuple[int, 
 
 def _of(values: Mapping[str, int], key: str) -> int | None:
     return values.get(key)
-
-
-def _natural(name: str) -> tuple[int, str]:
-    return len(name), name
 
 
 def _short(name: str) -> str:

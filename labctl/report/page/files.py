@@ -3,7 +3,6 @@
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 
 from labctl.errors import ConfigError
@@ -31,11 +30,6 @@ def check_report(path: Path) -> None:
     """Raise ConfigError if a program for writing such a file is missing on this host."""
     if path.suffix.lower() == ".pdf":
         find_browser()
-    elif path.suffix.lower() in PICTURES and find_spec("vl_convert") is None:
-        raise ConfigError(
-            f"cannot write {path.name}: vl-convert-python is not installed",
-            hint="pip install 'labctl[report]'",
-        )
 
 
 def write_report(
@@ -98,7 +92,7 @@ def _only(directories: Sequence[RunDirectory], kind: str) -> RunDirectory:
 
 def _pictures(report: Report, path: Path, name: str | None) -> list[Path]:
     if name is not None:
-        write_figure(_named(report, name), path)
+        write_figure(named_figure(report, name), path)
         return [path]
     made = {
         path.with_stem(f"{path.stem}-{re.sub(_NO_NAME, '_', one.name)}"): one
@@ -112,7 +106,8 @@ def _pictures(report: Report, path: Path, name: str | None) -> list[Path]:
     return list(made)
 
 
-def _named(report: Report, name: str) -> Figure:
+def named_figure(report: Report, name: str) -> Figure:
+    """Return a figure of a report. Raises ConfigError with the names that there are."""
     for figure in report.figures:
         if figure.name == name:
             return figure

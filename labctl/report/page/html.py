@@ -7,41 +7,38 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib import resources
-from importlib.metadata import version
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
+from labctl.distribution import labctl_version
 from labctl.errors import printable
-from labctl.report.figures.figure import ROWS, Figure, Spec
-from labctl.report.figures.files import WIDTH
-from labctl.report.figures.theme import config
+from labctl.report.figures.figure import Figure
+from labctl.report.figures.theme import PAGE_STYLE
 from labctl.report.page.content import Report
 from labctl.report.page.language import Language
 
 _PACKAGE = "labctl.report.page"
-#: Figures with many points along the horizontal axis.
-_ZOOMABLE = ("token-times", "ecdf")
+#: Width of a figure on a phone, in CSS pixels.
+_NARROW = 358
 #: The space between a number and its unit, or before a dash, where lines must not break.
 _UNIT = re.compile(r"(?<=[\d±]) (?=(?:\d|(?:ns|µs|ms|s|min|B|kB|MB|GB)\b|%))| (?=– )")
 
 
 def html(report: Report, words: Language) -> str:
     """Return a report as a page."""
-    style, script, runtime = (_asset(f) for f in ("report.css", "report.js", "vega.js"))
-    themes = {theme: config(theme) for theme in ("light", "dark")}
+    style = f"{_asset('report.css')}{PAGE_STYLE}{_foot(report)}"
+    script = _asset("report.js")
     return _template().render(
         _=words,
         language=words.code,
-        version=version("labctl"),
-        policy=_policy(style, (script, runtime)),
+        version=labctl_version(),
+        policy=_policy(style, script),
         report=report,
         figures=[_figure(one) for one in report.figures],
-        settings=embedded({"data": ROWS, "themes": themes, "pictureWidth": WIDTH}),
         buttons=embedded({"light": words("Light colours"), "dark": words("Dark colours")}),
         style=Markup(style),  # noqa: S704 - labctl's own files
         script=Markup(script),  # noqa: S704
-        runtime=Markup(runtime),  # noqa: S704
     )
 
 
@@ -71,51 +68,31 @@ def columns(rows: Sequence[Mapping[str, object]]) -> dict[str, dict[str, list[ob
 
 
 def _figure(one: Figure) -> dict[str, object]:
-    spec = one.chart(None)
-    del spec["datasets"]
-    is_zoomable = one.name in _ZOOMABLE
-    if is_zoomable:
-        spec = _zoomable(spec)
-    spec.pop("title", None)  # the page shows the title; a saved picture gets it
-    heading = {"text": one.title, "subtitle": one.warning or None}
+    """Return a figure for the page, which shows its title and its warning itself."""
+    wide, narrow = one.svg("page", heading=False), one.svg("page", _NARROW, heading=False)
     return {
         "name": one.name,
         "title": one.title,
         "warning": one.warning,
         "caption": one.caption,
-        "alt": one.alt,
-        "zoomable": is_zoomable,
-        "json": embedded({"spec": spec, "heading": heading, "columns": columns(one.rows)}),
+        "wide": Markup(wide),  # noqa: S704 - made of harmless elements only
+        "narrow": Markup(narrow),  # noqa: S704
+        "columns": embedded(columns(one.rows)),
     }
 
 
-def _zoomable(spec: Spec) -> Spec:
-    """Return a chart whose horizontal axis can be zoomed and moved.
-
-    Zoom with Ctrl and the wheel, as in maps; the wheel alone scrolls the page.
-    """
-    zoom = {
-        "name": "zoom",
-        "bind": "scales",
-        "select": {"type": "interval", "encodings": ["x"], "zoom": "wheel![event.ctrlKey]"},
-    }
-    if "layer" not in spec:
-        return {**spec, "params": [zoom], "mark": {**spec["mark"], "clip": True}}
-    layers = [
-        {**layer, "mark": {**layer["mark"], "clip": True}}
-        if "x" in layer.get("encoding", {})
-        else layer
-        for layer in spec["layer"]
-    ]
-    return {**spec, "layer": [{**layers[0], "params": [zoom]}, *layers[1:]]}
+def _foot(report: Report) -> str:
+    """Return the style that names the run, or the report, at the foot of each printed page."""
+    text = report.runs[0].id if len(report.runs) == 1 else report.title
+    escaped = "".join(f"\\{ord(character):x} " for character in printable(text))
+    return f'@page{{@bottom-left{{content:"{escaped}"}}}}'
 
 
-def _policy(style: str, scripts: Sequence[str]) -> str:
+def _policy(style: str, script: str) -> str:
     """Return the page's Content Security Policy (W3C, CSP Level 3): by hash, without eval."""
-    allowed = " ".join(_hash(script) for script in scripts)
     return (
-        f"default-src 'none'; script-src {allowed}; style-src {_hash(style)};"
-        " img-src data: blob:; base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)};"
+        " base-uri 'none'; form-action 'none'"
     )
 
 

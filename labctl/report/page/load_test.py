@@ -1,7 +1,8 @@
 """A report on one load test: loads, knee, and limits of the figures."""
 
 import shlex
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,18 +10,19 @@ import yaml
 
 from labctl.evaluation.serving.directory import LoadTestDirectory
 from labctl.evaluation.serving.results import LoadTestResults, notes, results_of
-from labctl.evaluation.serving.sweep import Knee
 from labctl.records.board import Execution
 from labctl.records.run import RunEnd
 from labctl.report.facts import load_test_facts
+from labctl.report.figures.loads import load_figures
 from labctl.report.load_tables import load_name, load_tables
 from labctl.report.page.content import Report, RunSection, bounded
 from labctl.report.page.language import Language
+from labctl.report.page.load_answers import load_answers
 from labctl.report.page.sections import files_table, gate_remarks
 from labctl.report.remarks import Remark
 from labctl.report.serving import headline
+from labctl.report.table import Table
 from labctl.runs.record.directory import RunDirectory
-from labctl.units import digits
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,8 @@ def measured_load_test(run: RunDirectory) -> MeasuredLoadTest:
 def load_test_report(one: MeasuredLoadTest, words: Language) -> Report:
     """Return the report on a load test."""
     record = one.results.record
+    figures, missing = load_figures(one.results, words)
+    loads, *details = load_tables(one.results, words)
     report = Report(
         title=words("{recipe}: load test", recipe=record.recipe),
         about={
@@ -50,11 +54,11 @@ def load_test_report(one: MeasuredLoadTest, words: Language) -> Report:
             words("Measured"): f"{record.started:%Y-%m-%d} (UTC)",
         },
         marks=list(_marks(one, words)),
-        answers=list(_answers(one.results, words)),
-        tables=load_tables(one.results, words),
-        figures=(),
-        missing=(),
-        runs=[_section(one, words)],
+        answers=list(load_answers(one.results, words)),
+        tables=[loads],
+        figures=figures,
+        missing=missing,
+        runs=[_section(one, details, words)],
         damaged=(),
         method=_method(words),
     )
@@ -62,61 +66,39 @@ def load_test_report(one: MeasuredLoadTest, words: Language) -> Report:
 
 
 def _marks(one: MeasuredLoadTest, words: Language) -> Iterator[str]:
+    """Yield what went wrong, and what the figures do not show."""
     endpoint = one.results.record.endpoint
     if endpoint.execution is Execution.EMULATED:
         yield words("EMULATED ({name}): does not show the speed of a board.", name=endpoint.name)
-
-
-def _answers(results: LoadTestResults, words: Language) -> Iterator[str]:
-    """Yield the highest rate of answers, and the knee or the reason for its absence."""
-    answered = [
-        (one.metrics.requests_per_second, one)
-        for one in results.stages
-        if one.metrics and one.metrics.completed
-    ]
-    if not answered:
-        yield words("No measured request was answered.")
-        return
-    rate, best = max(answered, key=lambda pair: pair[0])
-    yield words(
-        "Most answers per second: {rate} ({load}).", rate=digits(rate), load=load_name(best.stage)
-    )
-    if results.knee is not None:
-        yield _knee(results.knee, words)
-    elif any(one.stage.rate is not None for one in results.stages):
+    stages = one.results.stages
+    failed: Counter[str] = Counter()
+    for stage in stages:
+        failed.update(dict(stage.failures))
+    if failed:
+        (reason, _), *others = failed.most_common()
         yield words(
-            "The highest rate that the server follows is not known: fewer than two loads have a"
-            " verdict."
+            "{failed} of {count} requests FAILED: {reason}",
+            failed=failed.total(),
+            count=sum(len(stage.requests) for stage in stages),
+            reason=reason + (" …" if others else ""),
         )
-
-
-def _knee(found: Knee, words: Language) -> str:
-    beyond = "" if found.beyond is None else digits(found.beyond)
-    if found.rate is None:
-        return words(
-            "The server followed no rate; the lowest offered was {beyond} requests/s.",
-            beyond=beyond,
+    if late := [load_name(stage.stage) for stage in stages if stage.is_client_late]:
+        yield words(
+            "CLIENT LATE at {loads}: this computer, not the server, limited these figures.",
+            loads=words.listed(late),
         )
-    rate = digits(found.rate)
-    if found.beyond is None:
-        return words(
-            "The server follows {rate} requests/s, the highest rate tried: it is not saturated.",
-            rate=rate,
-        )
-    return words(
-        "The server follows {rate} requests/s, and does not follow {beyond}.",
-        rate=rate,
-        beyond=beyond,
-    )
+    if missed := [gate for gate in (one.end.gates if one.end else ()) if gate.passed is False]:
+        texts = (f"{gate.variant} {gate.metric} {gate.limit}: {gate.detail}" for gate in missed)
+        yield words("Gate MISSED: ") + words.clauses(texts)
 
 
-def _section(one: MeasuredLoadTest, words: Language) -> RunSection:
+def _section(one: MeasuredLoadTest, details: Sequence[Table], words: Language) -> RunSection:
     record = one.results.record
     return RunSection(
         id=record.id,
         heading=words("Run {id}", id=record.id),
         remarks=list(_remarks(one, words)),
-        tables=(),
+        tables=details,
         facts=list(load_test_facts(record)),
         commands=[
             shlex.join(("labctl", "run", "recipe.yaml")),

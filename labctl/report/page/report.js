@@ -2,10 +2,8 @@
 (() => {
   const root = document.documentElement;
   const wantsDark = matchMedia("(prefers-color-scheme: dark)");
-  const settings = JSON.parse(document.getElementById("settings")?.textContent ?? "{}");
   const words = JSON.parse(document.getElementById("words").textContent);
-  let printing = false;
-  const theme = () => printing ? "light" : root.dataset.theme ?? (wantsDark.matches ? "dark" : "light");
+  const theme = () => root.dataset.theme ?? (wantsDark.matches ? "dark" : "light");
 
   // --- tables: a click on a heading sorts up, then down, then as it was
   const collator = new Intl.Collator(root.lang, { numeric: true });
@@ -49,11 +47,10 @@
 
   // --- tooltips: for a mouse, a finger and the keyboard
   const tip = document.getElementById("tip");
-  function showTip(target) {
-    tip.textContent = target.dataset.tip;
+  function showTip(text, at) {
+    tip.textContent = text;
     tip.hidden = false;
-    target.setAttribute("aria-describedby", "tip");
-    const at = target.getBoundingClientRect(), own = tip.getBoundingClientRect();
+    const own = tip.getBoundingClientRect();
     tip.style.left = `${Math.max(8, Math.min(at.left, innerWidth - own.width - 8))}px`;
     tip.style.top = `${at.bottom + own.height + 12 > innerHeight ? at.top - own.height - 6 : at.bottom + 6}px`;
   }
@@ -64,59 +61,58 @@
   for (const [on, off] of [["mouseover", "mouseout"], ["focusin", "focusout"]]) {
     document.addEventListener(on, (event) => {
       const target = event.target.closest("[data-tip]");
-      if (target) showTip(target);
+      if (!target) return;
+      target.setAttribute("aria-describedby", "tip");
+      showTip(target.dataset.tip, target.getBoundingClientRect());
     });
     document.addEventListener(off, hideTip);
   }
   document.addEventListener("keydown", (event) => { if (event.key === "Escape") hideTip(); });
   document.addEventListener("scroll", () => hideTip(), { passive: true });
 
-  // --- figures: drawn when they come near, in the colours of the page
-  const figures = new Map();
-  for (const element of document.querySelectorAll("figure")) {
-    const data = JSON.parse(element.querySelector("script").textContent);
-    figures.set(element, { ...data, plot: element.querySelector(".plot"), drawn: "" });
-  }
-  function rowsOf({ columns }) {
-    const names = Object.keys(columns);
-    const cells = names.map((name) => {
-      const { values, names: words } = columns[name];
-      return words ? values.map((index) => index < 0 ? null : words[index]) : values;
+  // --- figures: the values of the mark that is nearest to the pointer, or chosen by arrow keys
+  const nearest = 24; // px
+  function explain(plot) {
+    const svg = plot.querySelector("svg"), texts = new Map();
+    for (const title of svg.querySelectorAll("title")) { // the browser's own tooltips
+      const mark = title.parentElement;
+      if (mark === svg) svg.setAttribute("aria-label", title.textContent);
+      else texts.set(mark, title.textContent);
+      title.remove();
+    }
+    if (!texts.size) return;
+    const marks = [...texts.keys()];
+    let chosen = null;
+    const show = (mark) => {
+      chosen?.classList.remove("chosen");
+      chosen = mark;
+      if (!mark) return hideTip();
+      mark.classList.add("chosen");
+      showTip(texts.get(mark), mark.getBoundingClientRect());
+    };
+    function distance(mark, { clientX, clientY }) {
+      const at = mark.getBoundingClientRect();
+      return Math.hypot(Math.max(at.left - clientX, 0, clientX - at.right), Math.max(at.top - clientY, 0, clientY - at.bottom));
+    }
+    plot.addEventListener("pointermove", (event) => {
+      if (texts.has(event.target)) return show(event.target);
+      const small = marks.filter((mark) => mark.getAttribute("fill") !== "none");
+      const [best, far] = small.map((mark) => [mark, distance(mark, event)]).reduce((a, b) => b[1] < a[1] ? b : a, [null, nearest]);
+      show(far < nearest ? best : null);
     });
-    return (cells[0] ?? []).map((_, at) => Object.fromEntries(names.map((name, n) => [name, cells[n][at]])));
+    plot.addEventListener("pointerleave", () => show(null));
+    plot.addEventListener("blur", () => show(null));
+    plot.addEventListener("keydown", (event) => {
+      const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+      if (!step) return;
+      event.preventDefault();
+      show(marks.at((marks.indexOf(chosen) + step + (chosen || step > 0 ? 0 : 1)) % marks.length));
+    });
+    plot.tabIndex = 0;
+    plot.setAttribute("role", "group");
+    plot.setAttribute("aria-label", plot.dataset.label);
   }
-  function makeView(figure, width, colours, extra, options) {
-    const { View, parse, compile, expressionInterpreter } = labctlVega;
-    const spec = { ...structuredClone(figure.spec), ...extra };
-    if (spec.vconcat) for (const part of spec.vconcat) part.width = Math.max(120, width - spec.usermeta.outside);
-    else spec.width = width;
-    spec.datasets = { [settings.data]: figure.rows ??= rowsOf(figure) };
-    const { spec: vega } = compile(spec, { config: { ...settings.themes[colours], aria: false } });
-    return new View(parse(vega, null, { ast: true }), { expr: expressionInterpreter, renderer: "svg", ...options });
-  }
-  function draw(element) {
-    const figure = figures.get(element), { plot } = figure;
-    const width = Math.floor(plot.clientWidth), state = `${theme()} ${width}`;
-    if (figure.drawn === state || !width) return;
-    figure.view?.finalize();
-    plot.replaceChildren();
-    const tooltip = new labctlVega.Handler({ disableDefaultStyle: true }).call;
-    figure.view = makeView(figure, width, theme(), {}, { container: plot, hover: true, tooltip });
-    figure.view.run();
-    plot.querySelector("svg").setAttribute("aria-hidden", "true"); // its frame has the words
-    figure.drawn = state;
-    element.dataset.drawn = theme();
-  }
-  const drawAll = () => { for (const element of figures.keys()) draw(element); };
-  const redraw = () => { for (const [element, figure] of figures) if (figure.drawn) draw(element); };
-  if (figures.size) {
-    const near = new IntersectionObserver((entries) => {
-      for (const { isIntersecting, target } of entries) if (isIntersecting) draw(target);
-    }, { rootMargin: "800px 0px" });
-    for (const element of figures.keys()) near.observe(element);
-    let waiting = 0;
-    addEventListener("resize", () => { cancelAnimationFrame(waiting); waiting = requestAnimationFrame(redraw); });
-  }
+  document.querySelectorAll(".plot").forEach(explain);
 
   // --- what a figure shows, as files
   const formula = /^[=+\-@\t\r\n]/; // a spreadsheet would compute it
@@ -125,10 +121,27 @@
     const text = typeof value === "string" && formula.test(value) ? `'${value}` : String(value);
     return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
   }
-  function csv(figure) {
-    const rows = figure.rows ??= rowsOf(figure), names = Object.keys(figure.columns);
-    return [names, ...rows.map((row) => names.map((name) => row[name]))]
-      .map((row) => row.map(csvCell).join(",") + "\r\n").join("");
+  function csv(element) {
+    const columns = Object.entries(JSON.parse(element.querySelector("script").textContent));
+    const cell = ({ values, names }, at) => names ? names[values[at]] : values[at];
+    const count = columns[0]?.[1].values.length ?? 0;
+    const rows = Array.from({ length: count }, (_, at) => columns.map(([, column]) => cell(column, at)));
+    return [columns.map(([name]) => name), ...rows].map((row) => row.map(csvCell).join(",") + "\r\n").join("");
+  }
+  function picture(element) { // in light colours, with the title and the warning
+    const svg = element.querySelector("svg").cloneNode(true), { width, height } = svg.viewBox.baseVal;
+    const lines = [...element.querySelectorAll("h3, .warning")], top = 6 + 22 * lines.length;
+    const add = (name, text, values) => {
+      const made = document.createElementNS(svg.namespaceURI, name);
+      made.textContent = text;
+      for (const [key, value] of Object.entries(values)) made.setAttribute(key, value);
+      return made;
+    };
+    svg.setAttribute("viewBox", `0 ${-top} ${width} ${height + top}`);
+    svg.setAttribute("height", height + top);
+    svg.prepend(add("rect", "", { y: -top, width, height: height + top, fill: "#ffffff" }), ...lines.map((line, at) =>
+      add("text", line.textContent, { x: 6, y: 20 - top + 22 * at, "font-size": at ? 12 : 15, "font-weight": "bold" })));
+    return new XMLSerializer().serializeToString(svg).replace(/var\(--\w+,(#\w+)\)/g, "$1");
   }
   function save(text, type, name) {
     const link = document.createElement("a");
@@ -138,12 +151,10 @@
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);
   }
   for (const button of document.querySelectorAll("[data-save]")) {
-    button.addEventListener("click", async () => {
-      const element = button.closest("figure"), figure = figures.get(element);
-      if (button.dataset.save === "csv") return save("\ufeff" + csv(figure), "text/csv", button.dataset.file);
-      const view = makeView(figure, settings.pictureWidth, "light", { title: figure.heading, background: "#ffffff" });
-      save(await view.toSVG(), "image/svg+xml", button.dataset.file);
-      view.finalize();
+    button.addEventListener("click", () => {
+      const element = button.closest("figure");
+      if (button.dataset.save === "csv") save("\ufeff" + csv(element), "text/csv", button.dataset.file);
+      else save(picture(element), "image/svg+xml", button.dataset.file);
     });
   }
 
@@ -153,24 +164,19 @@
   toggle.addEventListener("click", () => {
     root.dataset.theme = theme() === "dark" ? "light" : "dark";
     label();
-    redraw();
   });
-  wantsDark.addEventListener("change", () => { label(); redraw(); });
+  wantsDark.addEventListener("change", label);
   label();
   addEventListener("beforeprint", () => {
-    printing = true;
     for (const details of document.querySelectorAll("details[data-print]:not([open])")) {
       details.open = true;
       details.dataset.opened = "";
     }
-    drawAll();
   });
   addEventListener("afterprint", () => {
-    printing = false;
     for (const details of document.querySelectorAll("details[data-opened]")) {
       details.open = false;
       delete details.dataset.opened;
     }
-    redraw();
   });
 })();

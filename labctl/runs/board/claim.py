@@ -31,7 +31,7 @@ from labctl.runs.board.lab_lease import BoardUse, LabLease, hardware_of, lab_lea
 from labctl.runs.board.own_tokens import is_own_token, new_own_token
 from labctl.runs.record.under_way import run_under_way
 from labctl.state.events import this_user
-from labctl.state.leases import StateLease
+from labctl.state.lease import StateLease
 from labctl.state.state import lab_state
 from labctl.state.tables import short_line
 from labctl.transport.base import CommandResult, Transport
@@ -274,7 +274,7 @@ class BoardClaim:
         token = new_own_token()
         above, given = self._last_epoch, None
         if self.in_lab is not None:
-            above = self._take_in_lab(token, minimum_epoch=above + 1) - 1
+            above = self._take_in_lab(self.in_lab, token, minimum_epoch=above + 1) - 1
             given, token = self.in_lab.identity, self.in_lab.now.token
         taken = self.leases.acquire(
             self.lab.name,
@@ -298,7 +298,7 @@ class BoardClaim:
         Raises BoardBusy, LeaseLost, HostError if somebody else has it in the lab.
         """
         if self.in_lab is not None:
-            self._take_in_lab(lease.token, keep_epoch=lease.epoch)
+            self._take_in_lab(self.in_lab, lease.token, keep_epoch=lease.epoch)
         self._have(lease)
         self.is_inherited = True
 
@@ -312,16 +312,17 @@ class BoardClaim:
             if left is not None and self._has_running_jobs():
                 raise BoardBusy(f"{left.message}: a job runs there", hint=left.hint)
             self.in_lab.saw_idle()
-            self._take_in_lab(new_own_token(), minimum_epoch=self.fence.epoch + 1)
+            self._take_in_lab(self.in_lab, new_own_token(), minimum_epoch=self.fence.epoch + 1)
 
-    def _take_in_lab(self, token: str, *, minimum_epoch: int = 0, keep_epoch: int = 0) -> int:
+    def _take_in_lab(
+        self, lab: LabLease, token: str, *, minimum_epoch: int = 0, keep_epoch: int = 0
+    ) -> int:
         """Take the lab's lease; from then on nothing is sent without it. Return its epoch."""
-        assert self.in_lab is not None
-        was_taken = self.in_lab.is_taken
+        was_taken = lab.is_taken
         with naming_run(self.lab, self.board.name):
-            epoch = self.in_lab.take(token, minimum_epoch=minimum_epoch, keep_epoch=keep_epoch)
+            epoch = lab.take(token, minimum_epoch=minimum_epoch, keep_epoch=keep_epoch)
         if not was_taken:
-            self._locks.enter_context(self.transport.only_while(self.in_lab.check))
+            self._locks.enter_context(self.transport.only_while(lab.check))
         return epoch
 
     def _have(self, lease: Lease) -> None:
@@ -340,13 +341,11 @@ class BoardClaim:
 
     def check(self) -> None:
         """Raise LeaseLost once another controller has the board; else give a sign of life."""
-        assert self.lease is not None
-        self.leases.check(self.lease)
+        self.leases.check(self._own)
 
     def check_and_run(self, script: str, *, timeout: float) -> CommandResult:
         """Do as :meth:`check` does, and run a script with the same command."""
-        assert self.lease is not None
-        return self.leases.check_and_run(self.lease, script, timeout=timeout)
+        return self.leases.check_and_run(self._own, script, timeout=timeout)
 
     def check_before_trial(self) -> None:
         """Do as :meth:`check`, except before the first trial under a new lease.
@@ -361,13 +360,16 @@ class BoardClaim:
     @property
     def epoch(self) -> int:
         """The epoch of the lease that this process holds."""
-        assert self.lease is not None
-        return self.lease.epoch
+        return self._own.epoch
+
+    @property
+    def _own(self) -> Lease:
+        assert self.lease is not None, "the board was not taken"
+        return self.lease
 
     def release(self, script: str) -> None:
         """Release the board before the context ends, and run a script with the same command."""
-        assert self.lease is not None
-        self.leases.release(self.lease, also=script)
+        self.leases.release(self._own, also=script)
         self.lease = None
 
     def _release(self) -> None:

@@ -17,7 +17,9 @@ from labctl.errors import BoardBusy, ConfigError, HostError, LeaseLost
 from labctl.records.board import BoardFacts, Execution
 from labctl.runs.board.own_tokens import is_own_token
 from labctl.state.events import this_user
-from labctl.state.leases import BoardLeases, StateLease, Wish, steady_seconds
+from labctl.state.lease import StateLease, steady_seconds
+from labctl.state.lease_wish import Wish
+from labctl.state.leases import BoardLeases
 from labctl.state.reservations import Reservation, other_keeps
 from labctl.state.state import LabState, lab_state
 from labctl.state.uses import UseKind
@@ -31,7 +33,7 @@ _RENEWALS = 3
 class BoardUse:
     """Reason for which a board is taken; others see it."""
 
-    purpose: str
+    purpose: str = ""
     #: Maximum time (s) of the use: a board kept for somebody else within this time is not taken.
     max_seconds: float = 0.0
     #: ``USER@HOST`` for whom the board is taken; None: the user of this process.
@@ -44,6 +46,8 @@ class BoardUse:
     run: str | None = None
 
 
+#: The use of a board by a run outside jobs, for the user of this process.
+RUN = BoardUse()
 #: The use of a board by a server outside jobs and runs.
 SERVE = BoardUse("serve", kind="serve")
 
@@ -165,8 +169,7 @@ class LabLease:
     def now(self) -> StateLease:
         """The lease as it is now. Raises LeaseLost."""
         self.check()
-        assert self._lease is not None
-        return self._lease
+        return self.held
 
     def refuse_if_taken(self) -> None:
         """Raise the error of :meth:`take`, as far as known without contact to the board."""

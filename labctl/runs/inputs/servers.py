@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from labctl.build.artifact import build_command, find_artifacts
-from labctl.config.lab import LabFile
 from labctl.config.models import ModelSource
 from labctl.config.recipe import EngineChoice, Recipe
 from labctl.config.recipe_parts import Scalar
@@ -49,73 +48,64 @@ class ServerFiles:
         return None if artifact is None else artifact_identity(artifact)
 
 
-def find_server(
-    choice: EngineChoice,
-    target: str,
-    models: Mapping[str, ModelSource],
-    model: str,
-    parameters: Mapping[str, Scalar],
-    *,
-    lab: LabFile,
-    progress: Progress,
-    before_fetch: Callable[[], None] = lambda: None,
-) -> ServerFiles:
-    """Find the program for a target, fetch or derive the model.
+@dataclass(frozen=True)
+class WantedServer:
+    """A server engine for a target, with its parameters, and the key of one of the ``models``."""
 
-    ``model`` is one of ``models``. ``before_fetch`` is called before the model is fetched, made or
-    hashed; it may raise to refuse. Raises ConfigError (wrong parameters, not a server, or a program
-    that is not built: the hint is the command that builds it), and the errors of
-    :func:`labctl.models.resolve.resolve`.
-    """
-    engine, program = find_server_program(
-        choice, target, models, model, parameters, lab_root=lab.root
-    )
-    check_files(models, [model], root=lab.root, gguf_only=engine.reads_gguf)
-    if not are_ready(models, [model], lab.root):
-        before_fetch()
-    found = resolve(
-        models,
-        [model],
-        root=lab.root,
-        find_quantizer=lambda: find_quantizer(target, lab.root),
-        progress=progress,
-        gguf_only=engine.reads_gguf,
-    )
-    return ServerFiles(engine, program, found[model])
+    choice: EngineChoice
+    target: str
+    models: Mapping[str, ModelSource]
+    model: str
+    parameters: Mapping[str, Scalar]
 
+    def find(
+        self, lab_root: Path, progress: Progress, before_fetch: Callable[[], None] = lambda: None
+    ) -> ServerFiles:
+        """Find the program, fetch or derive the model.
 
-def find_server_program(
-    choice: EngineChoice,
-    target: str,
-    models: Mapping[str, ModelSource],
-    model: str,
-    parameters: Mapping[str, Scalar],
-    *,
-    lab_root: Path,
-) -> tuple[ServerEngine[Any], Program]:
-    """Find the program of a server for a target.
+        ``before_fetch`` is called before the model is fetched, made or hashed; it may raise to
+        refuse. Raises as :meth:`find_program`, and the errors of
+        :func:`labctl.models.resolve.resolve`.
+        """
+        engine, program = self.find_program(lab_root)
+        models, key = self.models, self.model
+        check_files(models, [key], root=lab_root, gguf_only=engine.reads_gguf)
+        if not are_ready(models, [key], lab_root):
+            before_fetch()
+        found = resolve(
+            models,
+            [key],
+            root=lab_root,
+            find_quantizer=lambda: find_quantizer(self.target, lab_root),
+            progress=progress,
+            gguf_only=engine.reads_gguf,
+        )
+        return ServerFiles(engine, program, found[key])
 
-    Raises ConfigError: not a server, wrong parameters, or a program that is not built; if its
-    product is not built at all, the hint builds only this program.
-    """
-    recipe = Recipe.model_validate(
-        {
-            "name": "serve",
-            "target": target,
-            "engine": choice,
-            "models": dict(models),
-            "model": model,
-            "max_time": _ANY_TIME,
-        }
-    )
-    engine = make_server(recipe.engine)
-    engine.parameters(parameters)
-    product = engine.product if engine.program is None else engine.program.product
-    if product is not None:
-        try:
-            find_artifacts(recipe.target, product, recipe.engine.version, lab_root=lab_root)
-        except ConfigError as error:
-            tool = wanted_tool(engine, recipe, (), lab_root).name
-            command = build_command(recipe.target, product, recipe.engine.version, [tool])
-            raise ConfigError(error.message, hint=command) from error
-    return engine, find_program(engine, recipe, lab_root)
+    def find_program(self, lab_root: Path) -> tuple[ServerEngine[Any], Program]:
+        """Find the engine and its program.
+
+        Raises ConfigError: not a server, wrong parameters, or a program that is not built; if its
+        product is not built at all, the hint builds only this program.
+        """
+        recipe = Recipe.model_validate(
+            {
+                "name": "serve",
+                "target": self.target,
+                "engine": self.choice,
+                "models": dict(self.models),
+                "model": self.model,
+                "max_time": _ANY_TIME,
+            }
+        )
+        engine = make_server(recipe.engine)
+        engine.parameters(self.parameters)
+        product = engine.product if engine.program is None else engine.program.product
+        if product is not None:
+            try:
+                find_artifacts(recipe.target, product, recipe.engine.version, lab_root=lab_root)
+            except ConfigError as error:
+                tool = wanted_tool(engine, recipe, (), lab_root).name
+                command = build_command(recipe.target, product, recipe.engine.version, [tool])
+                raise ConfigError(error.message, hint=command) from error
+        return engine, find_program(engine, recipe, lab_root)

@@ -15,7 +15,7 @@ from pydantic_core import PydanticSerializationError
 from labctl import interrupts
 from labctl.locks import is_locked
 from labctl.records.base import NewerRecord
-from labctl.records.events import Answers, AnyEvent, Deploy, Fetch, Progress, read_event
+from labctl.records.events import Answers, AnyEvent, Deploy, Fetch, Load, Progress, read_event
 
 EVENTS = "events.jsonl"
 
@@ -73,7 +73,7 @@ class EventLog:
             if self._size:
                 self._file.seek(-1, os.SEEK_END)
                 if self._file.read(1) != b"\n":  # torn by a power cut or a full disk
-                    self._append(b"\n")
+                    self._append(self._file, b"\n")
         except OSError as error:
             self._give_up(error)
         return self
@@ -95,19 +95,19 @@ class EventLog:
             if self._file is None or not self._is_due(event, len(line)):
                 return
             try:
-                self._append(line)
+                self._append(self._file, line)
             except OSError as error:
                 failed = error
         if failed is not None:
             self._give_up(failed)
 
     def _is_due(self, event: AnyEvent, length: int) -> bool:
-        if not isinstance(event, Fetch | Deploy | Progress | Answers):
+        if not isinstance(event, Fetch | Deploy | Progress | Answers | Load):
             return True
         now = self._clock()
         edge = (
             None
-            if isinstance(event, Progress | Answers)
+            if isinstance(event, Progress | Answers | Load)
             else (event.step, event.done == event.total)
         )
         if edge is None or edge in self._edges:
@@ -122,11 +122,10 @@ class EventLog:
         self._room -= length
         return True
 
-    def _append(self, line: bytes) -> None:
-        assert self._file is not None
-        if self._file.write(line) != len(line):  # the disk is full; the next write raises an error
+    def _append(self, file: BinaryIO, line: bytes) -> None:
+        if file.write(line) != len(line):  # the disk is full; the next write raises an error
             with suppress(OSError):
-                os.ftruncate(self._file.fileno(), self._size)
+                os.ftruncate(file.fileno(), self._size)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._size += len(line)
 

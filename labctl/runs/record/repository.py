@@ -5,7 +5,8 @@ import secrets
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
@@ -74,6 +75,18 @@ class RunRepository:
         A damaged run has the state ``damaged``, and only the facts in its id. Raises HostError.
         """
         return self._ask(lambda index: index.runs(wanted, limit=limit))
+
+    def as_now(self, found: Iterable[IndexedRun]) -> list[IndexedRun]:
+        """Return runs of the index with the state ``running`` where a controller drives them.
+
+        Only the lock of a run's directory shows that.
+        """
+        return [
+            replace(one, run=replace(one.run, state="running"))
+            if one.run.state == "unfinished" and RunDirectory(self._runs / one.run.id).is_held()
+            else one
+            for one in found
+        ]
 
     def refresh(self) -> None:
         """Update the index, for questions to :attr:`known`. Raises HostError."""

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from labctl.board.meter import Meter, PowerLog, meter_of
@@ -89,12 +88,7 @@ class Metering:
             self._log.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, _error: object, _trace: object) -> None:
         if self._log is None:
             return
         self._log.end(in_peace=kind is None)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from labctl.config.transport import TransportConfig
+from labctl.distribution import install_extra
 from labctl.errors import ToolMissing
 from labctl.text_types import HostName, HostPath, InLab, SshHop, Word, split_hop
 from labctl.transport.base import OpenOptions, rules
@@ -19,7 +20,7 @@ _USUAL_PORT = 22
 
 @dataclass(frozen=True, kw_only=True)
 class SshConfig(TransportConfig):
-    """A board reached over ssh, by the extra `labctl[ssh]`; ssh's own configuration counts too."""
+    """A board reached over ssh, by the extra `ssh`; ssh's own configuration counts too."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = rules()
     needs_workdir: ClassVar[bool] = True
@@ -86,7 +87,7 @@ class SshConfig(TransportConfig):
                 raise
             raise ToolMissing(
                 f"boards over ssh need the Python package {error.name!r}",
-                hint="pip install 'labctl[ssh]'",
+                hint=install_extra("ssh"),
             ) from error
         known_hosts = None if self.known_hosts is None else Path(self.known_hosts)
         key = None if self.identity_file is None else Path(self.identity_file)

@@ -57,6 +57,6 @@ def test_without_the_library_nothing_is_asked(
             with pytest.raises(ConfigError, match="needs a library that is not installed") as told:
                 evaluate(lab, recipe)
 
-    assert told.value.hint == "pip install 'labctl[accuracy]'"
+    assert told.value.hint == "pip install 'labctl-boards[accuracy]'"
     assert server.answered == []
     assert not list((lab.root / "runs").glob("*"))

@@ -2,6 +2,7 @@
 
 import asyncio
 import csv
+import io
 import json
 import os
 import re
@@ -153,7 +154,10 @@ def test_questions_of_a_file_are_asked_in_their_order(lab: Path) -> None:
         (["-c", "1", "--ttft", "2"], "--ttft: limits.ttft: must be a duration such as 90s"),
         (["-c", "one"], "'one' is not a list of numbers such as 1,2,4"),
         (["-c", "1", "--prompt-tokens", "9-3"], "min 9 is above max 3"),
-        (["-c", "1", "-o", "x.png"], "a load test is printed as a table, as csv or as json"),
+        (
+            ["-c", "1", "-o", "x.png"],
+            "a load test is printed as a table, as csv, as json or for CI servers",
+        ),
     ],
 )
 def test_wrong_use_is_one_error_and_leaves_nothing(
@@ -501,8 +505,23 @@ def test_a_load_test_is_a_run_like_others(lab: Path, capsys: pytest.CaptureFixtu
     status, out, _ = told("report", "latest", "--json")
     assert json.loads(out)["stages"][0]["metrics"]["completed"] == 5
     assert told("report", run, "-o", "again.csv")[0] == 0
-    status, _, err = told("export", run)
-    assert (status, f"labctl report {run} --format csv" in err) == (2, True)
+    status, out, _ = told("export", run)
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert status == 0
+    assert [row["warm_up"] for row in rows].count("False") == 5
+    assert {(row["run"], row["load"], row["failure"]) for row in rows} == {
+        (run, "concurrency 1", "")
+    }
+    assert all(int(row["ttft_ns"]) <= int(row["latency_ns"]) for row in rows)
+    assert told("export", run, "-o", "loads")[0] == 0
+    assert "concurrency 1" in (lab / "loads/loads.csv").read_text()
+    assert (lab / "loads/requests.csv").read_text().splitlines() == out.splitlines()
+    status, _, err = told("export")
+    assert (status, f"left out, they have no trials; name one to export it: {run}" in err) == (
+        0,
+        True,
+    )
+    assert told("export", run, "--format", "lm-eval")[0] == 2
     assert "concurrency 1" in (lab / "again.csv").read_text()
     status, out, _ = told("runs")
     assert (status, "LOAD TEST" in out, run[-6:] in out) == (0, True, True)
@@ -513,8 +532,10 @@ def test_a_load_test_is_a_run_like_others(lab: Path, capsys: pytest.CaptureFixtu
     assert told("runs", "tag", run, "first")[0] == 0
     status, _, err = told("resume", run)
     assert (status, "cannot be resumed" in err) == (2, True)
-    status, _, err = told("watch", run)
-    assert (status, "shows its progress where it was started" in err) == (2, True)
+    assert told("watch", run)[0] == 0
+    events = (lab / "runs" / run / "events.jsonl").read_text().splitlines()
+    kinds = [json.loads(line)["event"] for line in events]
+    assert (kinds[0], kinds[-1]) == ("load-test", "end")
     status, _, err = told("compare", run, run)
     assert (status, "is a load test" in err) == (2, True)
 
