@@ -2,6 +2,7 @@
 
 import math
 import re
+import unicodedata
 from collections.abc import Callable, Collection
 from datetime import datetime, time, timedelta
 
@@ -33,6 +34,15 @@ def shown(value: float, unit: str) -> str:
     """Return a value with its unit for people; one of another unit with six digits and its name."""
     known = _SHOWN.get(unit)
     return known(value) if known else f"{value:.6g} {unit}"
+
+
+def width(text: str) -> int:
+    """Return the columns that a text takes in a terminal (Unicode, UAX 11): Chinese takes two."""
+    if text.isascii():
+        return len(text)
+    marks = sum(unicodedata.category(character) in ("Mn", "Me", "Cf") for character in text)
+    wide = sum(unicodedata.east_asian_width(character) in ("W", "F") for character in text)
+    return len(text) + wide - marks
 
 
 def counted(count: int, thing: str) -> str:

@@ -32,6 +32,7 @@ from labctl.report.page.build import build_report
 from labctl.report.page.html import html
 from labctl.report.page.language import Language
 from labctl.report.references import reference_rows
+from labctl.report.status import run_status
 from labctl.runs.record.directory import ANNOTATIONS, LINES, RECIPE, RECORD, RunDirectory
 from labctl.runs.record.disk import COMPRESSED, reading
 from labctl.units import size
@@ -221,7 +222,9 @@ class Contents:
         quoted = reference_rows(run, published)
         gates = end.gates if end else ()
         for form, name in (("md", "report.md"), ("wide", "report.txt")):
-            text = result_text(form, run, trials, gates, Path(), references=quoted)
+            text = result_text(
+                form, run, trials, gates, Path(), references=quoted, status=run_status(directory)
+            )
             yield name, text.encode()
 
     def _json(self, name: str, content: bytes) -> bytes:

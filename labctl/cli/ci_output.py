@@ -62,10 +62,14 @@ class CiOutput:
     ) -> None:
         """Write all files. Raises HostError."""
         from labctl.report.formats import result_text
+        from labctl.report.status import run_status
 
+        if not self.files:
+            return
+        status, path = run_status(directory), directory.path
         for form, file in self.files:
-            path = directory.path
-            write_result(result_text(form, run, trials, gates, path, strict=self.strict), file)
+            text = result_text(form, run, trials, gates, path, status=status, strict=self.strict)
+            write_result(text, file)
 
     def exit_status(self, outcome: "Outcome") -> int:
         """Return the status of a run; a failure if ``strict`` and some result was not judged."""

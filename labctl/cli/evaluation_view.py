@@ -73,7 +73,9 @@ def show_evaluation(run: RunDirectory, result_format: str = "table") -> None:
     from labctl.evaluation.directory import EvaluationDirectory
     from labctl.evaluation.results import document, table_of
     from labctl.report.accuracy_table import gate_lines, print_accuracies
-    from labctl.report.details import plain, print_lines
+    from labctl.report.details import print_lines
+    from labctl.report.status import run_status
+    from labctl.report.tables import print_status
 
     directory = EvaluationDirectory(run)
     record, end, table = directory.record(), directory.end(), table_of(directory)
@@ -81,18 +83,9 @@ def show_evaluation(run: RunDirectory, result_format: str = "table") -> None:
         click.echo(json.dumps(document(record, end, table), indent=2))
         return
     console = output_console()
+    print_status(console, run_status(run))
     print_accuracies(console, record, table, end, wide=result_format == "wide")
-    if end is None:
-        run_id = run.path.resolve().name
-        lines = [f"[yellow]not ended, or its controller died: `labctl watch {run_id}`[/]"]
-    else:
-        lines = list(gate_lines(end))
-        if end.failure is not None:
-            why = plain(end.failure.message)
-            lines.append(f"[red]ended early[/] ({end.failure.blame}): {why}")
-        elif end.state == "interrupted":
-            lines.append("[yellow]interrupted[/]")
-    print_lines(console, lines)
+    print_lines(console, gate_lines(end) if end else [])
 
 
 def facts_of_evaluation(run: RunDirectory, *, as_json: bool) -> None:

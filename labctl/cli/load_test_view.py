@@ -76,13 +76,16 @@ def show_load_test(
     from labctl.evaluation.serving.directory import LoadTestDirectory
     from labctl.evaluation.serving.results import results_of
     from labctl.report.serving import load_test_text, print_load_test
+    from labctl.report.status import run_status
+    from labctl.report.tables import print_status
 
     directory = LoadTestDirectory(run.path)
     results, end = results_of(directory), directory.end()
     gates = end.gates if end else ()
     if result_format in TABLES and output is None:
-        wide = result_format == "wide"
-        print_load_test(output_console(), results, gates, end, wide=wide)
+        console, wide = output_console(), result_format == "wide"
+        print_status(console, run_status(run))
+        print_load_test(console, results, gates, wide=wide)
     else:
         form = "table" if result_format in TABLES else result_format
         write_result(load_test_text(form, results, gates, end, strict=strict), output)

@@ -304,6 +304,10 @@ def show_result(
     if result_format == PAGE and output is not None:
         write_page([directory], output, references=references)
         return
+    from labctl.report.status import run_status
+    from labctl.runs.record.directory import RunDirectory
+
+    status = run_status(RunDirectory(directory))
     quoted: Sequence[ReferenceRow] = ()
     if references or run.recipe_resolved.get("references"):
         from labctl.report.references import references_of
@@ -312,13 +316,20 @@ def show_result(
     if result_format in TABLES and output is None:
         from labctl.report.tables import print_timing_table
 
-        wide = result_format == "wide"
-        print_timing_table(output_console(), run, trials, gates, wide=wide, references=quoted)
+        console, wide = output_console(), result_format == "wide"
+        print_timing_table(console, run, trials, gates, wide=wide, references=quoted, status=status)
         return
     from labctl.report.formats import result_text
 
     text = result_text(
-        result_format, run, trials, gates, directory, references=quoted, strict=strict
+        result_format,
+        run,
+        trials,
+        gates,
+        directory,
+        references=quoted,
+        status=status,
+        strict=strict,
     )
     write_result(text, output)
     if output is not None:

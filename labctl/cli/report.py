@@ -9,7 +9,6 @@ from labctl.cli.ci_output import CiOutput, ci_options
 from labctl.cli.complete import COMPARED, PICTURE, REFERENCE
 from labctl.cli.lab import find_runs
 from labctl.cli.output import (
-    CI_FORMATS,
     PAGE,
     TABLES,
     language_option,
@@ -19,7 +18,6 @@ from labctl.cli.output import (
     write_page,
 )
 from labctl.cli.root import Invocation
-from labctl.errors import ConfigError
 from labctl.runs.record.directory import RunDirectory
 
 
@@ -147,10 +145,6 @@ def _print(
 ) -> None:
     """Print or write the result of one run."""
     record, trials = directory.run(), directory.trials()
-    if not trials and not ci.files and result_format not in ("json", *CI_FORMATS):
-        raise ConfigError(f"run {record.id} has no finished trial", hint=f"see {directory.path}")
-    from rich.markup import escape
-
     from labctl.report.details import plain
     from labctl.report.tables import print_experiment
 
@@ -178,11 +172,3 @@ def _print(
         strict=ci.strict,
         references=references,
     )
-    if result_format not in TABLES or output is not None:
-        return
-    if end is None:
-        console.print("[yellow]the run has not ended, or its controller died[/]")
-    elif end.failure:
-        console.print(f"[red]ended early[/] ({end.failure.blame}): {escape(end.failure.message)}")
-    elif end.state == "interrupted":
-        console.print("[yellow]interrupted[/]")

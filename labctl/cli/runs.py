@@ -17,7 +17,7 @@ from labctl.cli.root import Invocation
 from labctl.cli.run_filters import filter_options, unknown_names
 from labctl.cli.runs_prune import prune, trash
 from labctl.errors import printable_line
-from labctl.figures.figure import Figure
+from labctl.figures.figure import Figure, small
 from labctl.index.filters import Filter
 from labctl.index.index import IndexedRun
 from labctl.index.rows import LISTED
@@ -26,9 +26,8 @@ from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.lookup import ended_before_trials, find_run
 from labctl.runs.record.repository import RunRepository, note_in_index
 from labctl.units import size
+from labctl.units import width as text_width
 
-#: Width of a list without a terminal.
-_WIDTH = 80
 _GAP = "  "
 #: Columns that are shortened if a line is too long, in this order, with their minimum width.
 _CUT = (("tags", 6), ("recipe", 10), ("board", 6), ("recipe", 4), ("tags", 4))
@@ -233,11 +232,12 @@ def _trials(one: IndexedRun) -> str:
 
 
 def _spread(figure: Figure[Any]) -> Column:
-    return figure.short, lambda one: figure.spread(one.run.figures)
+    return small(figure.title), lambda one: figure.spread(one.run.figures)
 
 
-def _width() -> int:
-    return shutil.get_terminal_size((_WIDTH, 24)).columns if sys.stdout.isatty() else _WIDTH
+def _width() -> int | None:
+    """Return the width of the terminal; None elsewhere: programs get whole values."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def _lines(found: Sequence[IndexedRun], columns: Sequence[Column], width: int | None) -> list[str]:
@@ -248,7 +248,7 @@ def _lines(found: Sequence[IndexedRun], columns: Sequence[Column], width: int | 
     cells = {name or "mark": [printable_line(cell(one)) for one in found] for name, cell in columns}
     cells = {name: column for name, column in cells.items() if any(column)}
     sizes = {
-        name: max(map(len, [name if name != "mark" else "", *column]))
+        name: max(map(text_width, [name if name != "mark" else "", *column]))
         for name, column in cells.items()
     }
     over = 0 if width is None else sum(sizes.values()) + len(_GAP) * (len(sizes) - 1) - width
@@ -266,7 +266,11 @@ def _lines(found: Sequence[IndexedRun], columns: Sequence[Column], width: int | 
 
 
 def _fit(cell: str, size: int) -> str:
-    return cell.ljust(size) if len(cell) <= size else f"{cell[: size - 1]}…"
+    if text_width(cell) > size:
+        while text_width(cell) > size - 1:
+            cell = cell[:-1]
+        cell += "…"
+    return cell + " " * (size - text_width(cell))
 
 
 runs.add_command(prune)

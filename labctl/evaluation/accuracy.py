@@ -143,6 +143,24 @@ class AccuracyTable:
             if len({grade.correct for grade in grades}) > 1
         )
 
+    @cached_property
+    def distinct_graders(self) -> dict[str, list[str]]:
+        """Return graders that judge differently, each with those that judge every text like it."""
+        found: dict[str, list[str]] = {}
+        for grader in self.graders:
+            first = next((one for one in found if self._judges_alike(one, grader)), None)
+            if first is None:
+                found[grader] = []
+            else:
+                found[first].append(grader)
+        return found
+
+    def _judges_alike(self, one: str, other: str) -> bool:
+        verdicts = (
+            {grade.grader: grade.correct for grade in found.grades} for found in self.disagreements
+        )
+        return all(by.get(one) == by.get(other) for by in verdicts)
+
 
 def in_both(one: Accuracy, other: Accuracy) -> list[tuple[str, tuple[bool, ...], tuple[bool, ...]]]:
     """Return each question that both accuracies have, with both verdicts."""

@@ -43,6 +43,7 @@ def finish(
             finished=datetime.now(UTC),
             answered=ledger.answered,
             failed=len(ledger.failed | ledger.refused),
+            planned=ledger.planned,
             questions=ledger.complete_questions,
             truncation=ledger.truncation(),
             notes=(

@@ -144,6 +144,17 @@ class Ledger:
         )
 
     @property
+    def planned(self) -> int:
+        """Number of generations, as far as known: more than at first if answers cannot be cut."""
+        keys = (
+            Key(question, variant.name, sample)
+            for question in self.plan.questions
+            for variant in self.plan.variants
+            for sample in range(1, self.plan.samples + 1)
+        )
+        return self.answered + len(self.refused) + sum(len(self.missing(key)) for key in keys)
+
+    @property
     def complete_questions(self) -> int:
         """Number of questions that every variant has answered within every budget."""
         return sum(map(self.is_complete, range(len(self.plan.questions))))

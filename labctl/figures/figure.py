@@ -39,7 +39,8 @@ class Figure(Generic[RecordT]):
         over: function from the values of all good records to the variant's value; None: variants
             have no value.
         place: the table that has a column for it, if any.
-        short: heading in a terminal, instead of the title in lower case.
+        short: name in sentences, and of a part (``p90``) at 80 columns, instead of the title in
+            lower case.
         part: text after the title, the same in each language: ``p50``.
         tip: explanation of the heading; English, and the key of its translations.
         column: column of a single record in the index and in exports, instead of ``name``.

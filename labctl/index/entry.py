@@ -10,7 +10,7 @@ from labctl.figures.trials import FIGURES
 from labctl.index.rows import Entry, ModelRow, RunRow, TrialRow, moment, verdict_of
 from labctl.records.board import Execution
 from labctl.records.evaluation import EvaluationEnd, EvaluationRecord
-from labctl.records.run import Annotations, Origin, RunEnd, RunRecord
+from labctl.records.run import Annotations, Origin, PlanRecord, RunEnd, RunRecord
 from labctl.records.serving import ServingRecord
 from labctl.records.trial import ModelIdentity, TrialRecord, TrialState
 from labctl.results.summary import good_trials
@@ -27,12 +27,12 @@ def entry_of(
     *,
     annotations: Annotations,
     stamp: str,
-    warm_ups: int = 0,
+    plan: PlanRecord | None = None,
     origin: Origin | None = None,
 ) -> Entry:
     """Return the rows of a run. ``run_id``: name of its directory, by which it is found.
 
-    The planned ``warm_ups`` do not count as trials. ``origin``: origin of an imported run.
+    ``plan``: None if unknown. ``origin``: origin of an imported run.
     """
     states = [trial.state for trial in trials if trial.repeat > 0]
     engine = _mapping(run.recipe_resolved.get("engine"))
@@ -41,8 +41,9 @@ def entry_of(
         board=run.board or None,
         target=run.target or None,
         execution=run.facts.execution,
-        verdict=_verdict(end, trials),
-        trials_planned=run.trials_planned - warm_ups,
+        verdict=timing_verdict(end, trials),
+        trials_planned=(plan.due({t.number for t in trials}).total() if plan else 0)
+        or run.trials_planned,
         trials_recorded=len(trials),
         trials_ok=states.count(TrialState.OK),
         trials_failed=states.count(TrialState.FAILED),
@@ -52,7 +53,7 @@ def entry_of(
         task=_text(engine.get("task")),
         untrusted=int(run.untrusted_recipe or run.untrusted_board),
     )
-    if build := next((one for one in run.artifacts if one.product != "agent"), None):
+    if build := run.program:
         row = replace(
             row,
             product=build.product,
@@ -125,8 +126,8 @@ def damaged_entry(run_id: str, damage: str, annotations: Annotations, stamp: str
     return Entry(row, tags=_tags(annotations))
 
 
-def _verdict(end: RunEnd | None, trials: Sequence[TrialRecord]) -> str | None:
-    """Return the verdict on a run, as in the exit status of ``labctl run``."""
+def timing_verdict(end: RunEnd | None, trials: Sequence[TrialRecord]) -> str | None:
+    """Return the verdict on a timing run, as in the exit status of ``labctl run``."""
     if end is None or end.state == "interrupted":
         return None
     if all(trial.execution is Execution.UNKNOWN for trial in trials) and trials:
@@ -224,14 +225,19 @@ def evaluation_entry(
         kind="evaluation",
         board=boards.pop() if len(boards) == 1 else None,
         execution=executions.pop() if len(executions) == 1 else None,
-        verdict=verdict_of(end, failed=end is not None and (end.failed > 0 or not end.accuracies)),
-        trials_planned=record.planned,
+        verdict=evaluation_verdict(end),
+        trials_planned=end.planned if end else record.planned,
         trials_recorded=recorded,
         trials_ok=end.answered if end else recorded,
         trials_failed=end.failed if end else 0,
         figures=ACCURACY.ends_of(map(ACCURACY.of, graded)),
     )
     return Entry(row, _model_rows(run_id, record.models), _tags(annotations))
+
+
+def evaluation_verdict(end: EvaluationEnd | None) -> str | None:
+    """Return the verdict on an evaluation, as in its exit status."""
+    return verdict_of(end, failed=end is not None and (end.failed > 0 or not end.accuracies))
 
 
 def load_test_entry(

@@ -238,6 +238,9 @@ class EvaluationEnd(RunEnd):
 
     answered: int = Field(description="number of generations with an answer")
     failed: int = Field(description="number of generations without one")
+    planned: int = Field(
+        description="number of generations, with those for answers that could not be cut"
+    )
     questions: int = Field(description="number of questions that every variant has answered")
     accuracies: tuple[AccuracyRecord, ...] = ()
     truncation: tuple[TruncationRecord, ...] = ()

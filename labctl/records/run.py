@@ -3,6 +3,8 @@
 The plan and the journal are enough to resume it after any interruption.
 """
 
+from collections import Counter
+from collections.abc import Container
 from typing import ClassVar, Literal
 
 from pydantic import Field, JsonValue
@@ -73,6 +75,11 @@ class RunRecord(NumberedRecord, FileRecord):
         exclude_if=lambda night: night is None,
         description="the night that it was measured in; None: in none",
     )
+
+    @property
+    def program(self) -> ArtifactIdentity | None:
+        """The program under test, which is not the agent; None for a program without artifact."""
+        return next((one for one in self.artifacts if one.product != "agent"), None)
 
 
 class GateRecord(Record):
@@ -166,6 +173,17 @@ class PlanRecord(FileRecord):
     files_sha256: dict[str, str] = Field(
         default_factory=dict, description="the recipe's files by name -> SHA-256"
     )
+
+    def due(self, done: Container[int] = ()) -> Counter[str]:
+        """Return the number of trials of each variant, without warm-ups.
+
+        Optional trials count only if their number is in ``done``.
+        """
+        return Counter(
+            one.variant
+            for one in self.trials
+            if one.repeat > 0 and (not one.optional or one.number in done)
+        )
 
 
 class JournalEntry(FileRecord):

@@ -86,6 +86,11 @@ class Failure(Record):
     hint: str | None = None
     details: str | None = None
 
+    @property
+    def sentence(self) -> str:
+        """Kind, blame and message, for people."""
+        return f"{self.kind} ({self.blame}): {self.message}"
+
     @classmethod
     def of(cls, error: Exception) -> "Failure":
         """Return the record of an error. An unforeseen error is a bug in labctl."""

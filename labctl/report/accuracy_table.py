@@ -5,12 +5,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from rich.console import Console
 from rich.markup import escape
 
-from labctl.evaluation.accuracy import Accuracy, AccuracyTable, Disagreement
+from labctl.evaluation.accuracy import Accuracy, AccuracyTable, Budget, Disagreement
 from labctl.evaluation.budgets import CHECKED_QUESTIONS
 from labctl.evaluation.differences import model_differences, sampled
 from labctl.records.board import Execution
 from labctl.records.evaluation import EvaluationEnd, EvaluationRecord
 from labctl.report.details import plain, print_lines, print_table
+from labctl.report.names import short_names
+from labctl.report.page.language import Language
+from labctl.report.table import ABSENT, Cell, Column, Table, named, plain_cells
 from labctl.stats.describe import median
 from labctl.units import counted, digits
 
@@ -79,23 +82,61 @@ def _shortened(text: str) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
-def _print_by_budget(console: Console, record: EvaluationRecord, table: AccuracyTable) -> None:
-    first, *others = table.graders
-    shown = [first, *(one for one in others if not _judges_alike(table, first, one))]
-    alike = [one for one in others if one not in shown]
-    for grader in shown:
-        headings = (
-            f"right answers by {grader}",
-            *(f">{'unlimited' if budget is None else budget}" for budget in table.budgets),
-            "",
-        )
+def limit_tables(
+    record: EvaluationRecord, table: AccuracyTable, words: Language
+) -> Iterator[Table]:
+    """Yield the table of the experiment for each grader that judges differently from the others.
+
+    A row for each variant, a column for each limit.
+    """
+    short = short_names(table.variants)
+    columns = [
+        Column(words("Variant"), tip=words("A model and a prompt, as the recipe names them.")),
+        *(Column(limit_text(budget, words), numeric=True) for budget in table.budgets),
+    ]
+    for grader, alike in table.distinct_graders.items():
         rows = [
-            (variant, *_shares(table, variant, grader), _marks(record, variant))
+            [
+                named(variant, short, mark=_marks(record, variant)),
+                *(_share(table.cell(variant, budget, grader)) for budget in table.budgets),
+            ]
             for variant in table.variants
         ]
-        print_table(console, headings, rows)
+        notes = [words("Share of right answers, with its 95 % interval.")]
+        if alike:
+            names = words.listed(alike)
+            notes.append(
+                words("{names}: every text is judged as by {first}.", names=names, first=grader)
+            )
+        caption = words("Accuracy by {grader}", grader=grader)
+        yield Table(caption, columns, rows, words.joined(notes))
+
+
+def limit_text(budget: Budget, words: Language) -> str:
+    """Return a limit in words."""
+    if budget is None:
+        return words("no limit")
+    return words("{count} tokens", count=budget)
+
+
+def _share(cell: Accuracy | None) -> Cell:
+    if cell is None or cell.share is None or cell.interval is None:
+        return ABSENT
+    low, high = cell.interval.low * 100, cell.interval.high * 100
+    share = _percent(cell.share)
+    return Cell(f"{share} ({low:.1f} – {high:.1f})", cell.share, short=share)
+
+
+def _print_by_budget(console: Console, record: EvaluationRecord, table: AccuracyTable) -> None:
+    for one in limit_tables(record, table, Language("en")):
+        print_lines(console, [f"[dim]{plain(one.caption)}[/]"])
+        print_table(console, *plain_cells(one, brief=True))
+    lines = [
+        f"{', '.join(alike)}: every text is judged as by {first}"
+        for first, alike in table.distinct_graders.items()
+        if alike
+    ]
     halves = [(cell.interval.high - cell.interval.low) / 2 for cell in table.cells if cell.interval]
-    lines = [f"{', '.join(alike)}: every text is judged as by {first}"] if alike else []
     if halves:
         widths = dict.fromkeys(f"{100 * half:.1f}" for half in (min(halves), max(halves)))
         lines.append(
@@ -105,21 +146,6 @@ def _print_by_budget(console: Console, record: EvaluationRecord, table: Accuracy
     else:
         lines.append("no question is answered by every variant")
     print_lines(console, [escape(line) for line in lines])
-
-
-def _judges_alike(table: AccuracyTable, one: str, other: str) -> bool:
-    """Return True if two graders judge every text in the same way."""
-    verdicts = (
-        {grade.grader: grade.correct for grade in found.grades} for found in table.disagreements
-    )
-    return all(by.get(one) == by.get(other) for by in verdicts)
-
-
-def _shares(table: AccuracyTable, variant: str, grader: str) -> tuple[str, ...]:
-    cells = (table.cell(variant, budget, grader) for budget in table.budgets)
-    return tuple(
-        "-" if cell is None or cell.share is None else _percent(cell.share) for cell in cells
-    )
 
 
 def _row(record: EvaluationRecord, cell: Accuracy) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """A comparison for people and machines: a sentence, a table, reasons."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -11,6 +11,10 @@ from labctl.compare.words import change, percent, ratio_text
 from labctl.records.board import Execution
 from labctl.report import notebook
 from labctl.report.details import plain, print_lines, print_table
+from labctl.report.markdown import cell, table
+from labctl.report.names import short_names
+from labctl.report.page.language import Language
+from labctl.report.table import ABSENT, Cell, Column, Table, Tone, named, plain_cells
 from labctl.results.comparability import REVISION
 from labctl.results.summary import ESTIMATE
 from labctl.units import confidence, digits, duration
@@ -23,7 +27,15 @@ _STYLES = {
     Verdict.SUSPECTED: "yellow",
     Verdict.CANT_TELL: "yellow",
 }
-_HEADINGS = ("compared", "figure", ">reference", ">value", ">ratio", ">interval", "verdict")
+#: Verdict -> its word on a page.
+_VERDICTS = {
+    Verdict.UNLIKE: "unlike",
+    Verdict.SAME: "same",
+    Verdict.SLOWER: "slower",
+    Verdict.FASTER: "faster",
+    Verdict.SUSPECTED: "suspected",
+    Verdict.CANT_TELL: "can't tell",
+}
 _NOT_A_BOARD = "not measured on a board ({0}): does not show the speed of one"
 #: Keys of a revision; only the first that differs is shown.
 _REVISION = ("build_commit", "version", *REVISION)
@@ -41,7 +53,7 @@ def print_comparison(console: Console, found: Comparison) -> None:
     """Print the answer, the differences of the sides, a row for each figure, and the reasons."""
     print_lines(console, [f"[bold]{plain(line)}[/]" for line in sentences(found)])
     print_lines(console, [f"[yellow]{plain(line)}[/]" for line in _heading(found)])
-    print_table(console, _HEADINGS, [_cells(row) for row in found.rows])
+    print_table(console, *plain_cells(rows_table(found, Language("en")), brief=True))
     remarks = [(row.verdict, line) for row, line in _remarks(found.rows)]
     print_lines(console, [f"[{_STYLES[verdict]}]{plain(line)}[/]" for verdict, line in remarks])
     print_lines(console, [f"[dim]{plain(legend(found))}[/]"])
@@ -49,14 +61,11 @@ def print_comparison(console: Console, found: Comparison) -> None:
 
 def comparison_markdown(found: Comparison) -> str:
     """Return the comparison for a page of a CI system."""
-    lines = [*(f"**{_safe(line)}**" for line in sentences(found)), ""]
-    lines += [f"{_safe(line)}\n" for line in _heading(found)]
-    names = [heading.removeprefix(">") for heading in _HEADINGS]
-    rule = ["---:" if heading.startswith(">") else "---" for heading in _HEADINGS]
-    rows = [names, rule, *([_safe(cell) for cell in _cells(row)] for row in found.rows)]
-    lines += [f"| {' | '.join(row)} |" for row in rows]
-    remarks = [f"- {_safe(line)}" for _, line in _remarks(found.rows)]
-    lines += ["", *remarks, *([""] if remarks else []), _safe(legend(found))]
+    lines = [*(f"**{cell(line)}**" for line in sentences(found)), ""]
+    lines += [f"{cell(line)}\n" for line in _heading(found)]
+    lines += table(*plain_cells(rows_table(found, Language("en")), brief=True))
+    remarks = [f"- {cell(line)}" for _, line in _remarks(found.rows)]
+    lines += [*remarks, *([""] if remarks else []), cell(legend(found))]
     return "\n".join(lines) + "\n"
 
 
@@ -66,7 +75,7 @@ def comparison_html(found: Comparison) -> str:
         (
             notebook.lines(sentences(found), strong=True),
             notebook.lines(_heading(found)),
-            notebook.table(_HEADINGS, [_cells(row) for row in found.rows]),
+            notebook.table(*plain_cells(rows_table(found, Language("en")), brief=True)),
             notebook.lines([*(text for _, text in _remarks(found.rows)), legend(found)]),
         )
     )
@@ -151,29 +160,45 @@ def _labels(rows: Iterable[Row], text: str) -> str:
     return f" {', '.join(row.label for row in rows)}"
 
 
-def _cells(row: Row) -> tuple[str, ...]:
-    known = row.interval
-    interval = "-"
+def rows_table(found: Comparison, words: Language) -> Table:
+    """Return a row for each figure of each pair, as ``labctl compare`` judges them."""
+    columns = (
+        Column(words("Compared")),
+        Column(words("Compared with"), roomy=True),
+        Column(words("Figure")),
+        Column(words("Reference"), numeric=True),
+        Column(words("Value"), numeric=True),
+        Column(words("Ratio"), numeric=True, tip=words("Value over the reference's.")),
+        Column(words("Interval"), numeric=True, tip=words("Of the ratio.")),
+        Column(words("Verdict")),
+        Column(words("Reason"), wide=True, roomy=True),
+    )
+    note = words("As `labctl compare` judges: unlike, same, slower, faster, or can't tell.")
+    short = short_names(name for row in found.rows for name in (row.right, row.left))
+    rows = [_cells(row, short, words) for row in found.rows]
+    return Table(words("Runs compared"), columns, rows, note)
+
+
+def _cells(row: Row, short: Mapping[str, str], words: Language) -> list[Cell]:
+    known, interval = row.interval, ABSENT
     if known is not None and not known.is_vague:
-        ends = f"{ratio_text(known.low)}-{ratio_text(known.high)}"
-        interval = f"{ends} ({confidence(known.level)} %)"
-    return (
-        row.right,
-        row.label,
+        ends = f"{ratio_text(known.low)}–{ratio_text(known.high)}"
+        interval = Cell(f"{ends} ({confidence(known.level)} %)", known.low)
+    tone: Tone = "bad" if row.verdict is Verdict.SLOWER else ""
+    return [
+        named(row.right, short),
+        named(row.left, short),
+        Cell(words.word(row.label)),
         _value(row, row.left_value),
         _value(row, row.right_value),
-        "-" if row.ratio is None else ratio_text(row.ratio),
+        ABSENT if row.ratio is None else Cell(ratio_text(row.ratio), row.ratio),
         interval,
-        str(row.verdict),
-    )
+        Cell(words(_VERDICTS[row.verdict]), tone=tone),
+        Cell("; ".join((row.reason, *row.warnings)), recorded=True),
+    ]
 
 
-def _value(row: Row, value: float | None) -> str:
+def _value(row: Row, value: float | None) -> Cell:
     if value is None:
-        return "-"
-    return f"{digits(value)}/s" if row.more_is_faster else duration(value)
-
-
-def _safe(text: str) -> str:
-    """Return text that Markdown shows as plain text."""
-    return "".join(f"\\{c}" if c in "\\`*_{}[]<>|#" else c for c in text)
+        return ABSENT
+    return Cell(f"{digits(value)}/s" if row.more_is_faster else duration(value), value)

@@ -16,6 +16,7 @@ from labctl.errors import printable_line
 from labctl.performance.bottleneck import NAMES
 from labctl.records.run import RunRecord
 from labctl.records.trial import NOT_JUDGED, TrialRecord
+from labctl.report.names import short_names
 from labctl.results.comparability import cache_class
 from labctl.results.repeats import outliers, ratio_verdict, trend_verdict, verdict
 from labctl.results.summary import (
@@ -149,8 +150,6 @@ def _again(trials: Sequence[TrialRecord]) -> Iterator[str]:
 
 
 _WIDEST = 1000
-#: Shorter names would be meaningless; the terminal wraps the rows instead.
-_SHORTEST_NAME = 12
 
 
 def print_whole(console: Console, table: Table) -> None:
@@ -210,8 +209,8 @@ def print_table(
 ) -> None:
     """Print rows of text, whole, under headings (``>``: to the right); the first cell is a name.
 
-    On a terminal, names that are too long are shortened in the middle. Elsewhere, and without
-    ``shorten``, they stay whole.
+    On a terminal, names that are too long are shortened (:mod:`labctl.report.names`). Elsewhere,
+    and without ``shorten``, they stay whole.
     """
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in headings:
@@ -222,29 +221,8 @@ def print_table(
     if shorten and console.is_terminal:
         others = [headings[1:], *(row[1:] for row in rows)]
         widths = (max(map(cell_len, column)) for column in zip(*others, strict=True))
-        names = shortened(names, console.width - sum(width + 2 for width in widths))
+        short = short_names(names, console.width - sum(width + 2 for width in widths))
+        names = [short[name] for name in names]
     for name, row in zip(names, rows, strict=True):
         table.add_row(escape(name), *map(plain, row[1:]))
     print_whole(console, table)
-
-
-def shortened(names: Sequence[str], width: int) -> list[str]:
-    """Cut names that are longer than ``width`` in the middle, so that they stay different.
-
-    If no such cut keeps them different, cut them at the end and number them.
-    """
-    width = max(width, _SHORTEST_NAME)
-    distinct = list(dict.fromkeys(names))
-    for head in range(width // 2, -1, -1):
-        tail = width - 1 - head
-        cut = {
-            name: name if len(name) <= width else f"{name[:head]}…{name[len(name) - tail :]}"
-            for name in distinct
-        }
-        if len(set(cut.values())) == len(distinct):
-            return [cut[name] for name in names]
-    marks = {name: f"…#{number}" for number, name in enumerate(distinct, 1)}
-    return [
-        name if len(name) <= width else f"{name[: width - len(marks[name])]}{marks[name]}"
-        for name in names
-    ]

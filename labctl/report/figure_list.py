@@ -1,13 +1,13 @@
 """The list of all figures, docs/figures.md: made from their declarations."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from labctl.evaluation.serving.figures import OF_A_LOAD, LoadFigure
 from labctl.figures import trials
 from labctl.figures.accuracy import ACCURACY
 from labctl.figures.figure import Figure
-from labctl.report.markdown import table
+from labctl.report.markdown import line
 
 _UNITS = {"1/s": "per second", "mC": "0.001 °C", "share": "share of 1", "number": ""}
 _TEXT = """\
@@ -30,7 +30,7 @@ _OVER = {"middle": "median of trials", "greatest": "greatest trial", "total": "a
 
 def figure_list() -> str:
     """Return the page as Markdown."""
-    loads = table(("gate, CSV", "unit", "figure", "better"), [_of_a_load(one) for one in OF_A_LOAD])
+    loads = _lines(("gate, CSV", "unit", "figure", "better"), map(_of_a_load, OF_A_LOAD))
     return "\n".join([_TEXT, *_table([*trials.FIGURES, ACCURACY]), _LOADS, *loads])
 
 
@@ -41,7 +41,12 @@ def _of_a_load(one: LoadFigure) -> tuple[str, ...]:
 
 def _table(figures: list[Figure[Any]]) -> Iterator[str]:
     headings = ("name", "trial", "unit", "figure", "gate", "better", "compared")
-    yield from table(headings, [_cells(one) for one in figures])
+    yield from _lines(headings, map(_cells, figures))
+
+
+def _lines(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Yield a table of texts that are Markdown already."""
+    yield from (line(headings), line([":--"] * len(headings)), *map(line, rows), "")
 
 
 def _cells(one: Figure[Any]) -> tuple[str, ...]:

@@ -17,18 +17,15 @@ from labctl.records.run import GateRecord, RunRecord
 from labctl.records.trial import TrialRecord
 from labctl.report.ci.cases import run_suite
 from labctl.report.ci.texts import CI_FORMATS, ci_text
-from labctl.report.markdown import cell, table
+from labctl.report.markdown import cell, quote, table
 from labctl.report.page.language import Language
 from labctl.report.references import COLUMNS, HEADLINE, ReferenceRow
+from labctl.report.remarks import remarks
 from labctl.report.result_tables import Results, result_tables
 from labctl.report.rows import csv_cell
+from labctl.report.status import Status
 from labctl.report.table import plain_cells
-from labctl.report.tables import (
-    headline,
-    print_experiment,
-    print_timing_table,
-    remarks,
-)
+from labctl.report.tables import headline, print_experiment, print_timing_table
 from labctl.results.summary import ESTIMATE, VariantSummary, summarise, wanted_precision
 from labctl.runs.record.directory import RunDirectory
 
@@ -63,6 +60,7 @@ def result_text(
     directory: Path,
     *,
     references: Sequence[ReferenceRow] = (),
+    status: Status | None = None,
     strict: bool = False,
 ) -> str:
     """Return the result of a run in a format.
@@ -70,13 +68,16 @@ def result_text(
     Formats: ``table``, ``wide``, ``md``, ``csv``, ``json``, ``jsonl``, ``experiment``, and
     :data:`labctl.report.ci.texts.CI_FORMATS`. ``wide`` is the table with all columns, like
     Markdown. ``references``: published figures, which tables, Markdown and JSON show apart from the
-    run's figures. CSV has a line for each variant: times in ns, sizes in bytes, empty cells if not
-    measured. JSON is the output of ``labctl report --json``; JSON Lines are the trials' records.
-    ``strict`` applies to formats of CI servers.
+    run's figures. ``status``: the first line of tables and Markdown. CSV has a line for each
+    variant: times in ns, sizes in bytes, empty cells if not measured. JSON is the output of
+    ``labctl report --json``; JSON Lines are the trials' records. ``strict`` applies to formats of
+    CI servers.
     """
     if form in CI_FORMATS:
         suite = run_suite(RunDirectory(directory), run, trials, gates, strict=strict)
-        return ci_text(form, suite, lambda own: result_text(own, run, trials, gates, directory))
+        return ci_text(
+            form, suite, lambda own: result_text(own, run, trials, gates, directory, status=status)
+        )
     match form:
         case "json":
             return json.dumps(run_document(run, trials, directory, references), indent=2) + "\n"
@@ -85,14 +86,16 @@ def result_text(
         case "csv":
             return _csv(variant_rows(run, trials))
         case "md":
-            return "\n".join(_markdown(run, trials, gates, references)) + "\n"
+            return "\n".join(_markdown(run, trials, gates, references, status)) + "\n"
     written = io.StringIO()
     console = Console(file=written, width=_WIDTH, emoji=False)
     if form == "experiment":
         print_experiment(console, run, trials)
     else:
         wide = form == "wide"
-        print_timing_table(console, run, trials, gates, wide=wide, references=references)
+        print_timing_table(
+            console, run, trials, gates, wide=wide, references=references, status=status
+        )
     return written.getvalue()
 
 
@@ -163,15 +166,23 @@ def _markdown(
     trials: Sequence[TrialRecord],
     gates: Sequence[GateRecord],
     references: Sequence[ReferenceRow],
+    status: Status | None,
 ) -> Iterator[str]:
+    told = status.reason.last_lines if status and status.reason else ()
+    if status:
+        yield f"**{cell(status.line(Language('en')))}**"
+        yield ""
+        yield from quote(told)
     where, warning = headline(run)
     yield f"**{cell(run.recipe)}** {cell(where)}"
     yield ""
     if warning:
         yield from (f"**{cell(warning)}**", "")
-    for one in result_tables([Results(run, trials)], (), Language("en")):
+    for one in result_tables([Results(run, trials, status=status)], (), Language("en")):
         yield from table(*plain_cells(one))
     if references:
         yield from (f"**{cell(HEADLINE)}**", "")
         yield from table(COLUMNS, [row.cells for row in references])
-    yield from (f"- {cell(one.lead + one.text)}" for one in remarks(run, trials, gates))
+    for remark in remarks(run, trials, gates, told):
+        yield f"- {cell(remark.lead + remark.text)}"
+        yield from (f"  {line}" for line in quote(remark.last_lines))

@@ -56,9 +56,9 @@ def _loads(results: LoadTestResults, words: Language) -> Table:
     figures = [one for one in OF_A_LOAD if one.place is Place.LOADS and one.name not in left_out]
     is_open = any(one.stage.rate is not None for one in results.stages)
     tip = words("Streams wait for their answer; requests of a rate come at their times.")
-    columns = [Column(words("Streams or rate"), tip=tip, name="load")]
+    columns = [Column(words("Streams or rate"), tip=tip)]
     if is_open:
-        columns.append(Column(words("Offered/s"), numeric=True, name="offered"))
+        columns.append(Column(words("Offered/s"), numeric=True))
         columns.append(Column(words("Followed"), roomy=True))
     columns.append(
         Column(words("Answers"), numeric=True, tip=words("Of the requests that were sent."))
@@ -109,6 +109,6 @@ def _lengths(results: LoadTestResults, words: Language) -> Iterator[Table]:
                 cells = [Cell(name, recorded=True) for name in names]
                 rows.append([*cells, *(Cell(f"{value:.5g}", value) for value in values)])
     if rows:
-        first = [Column(words("Streams or rate"), name="load"), Column(words("Lengths"))]
+        first = [Column(words("Streams or rate")), Column(words("Lengths"))]
         named = [Column(text, numeric=True) for text in ("min", "p50", words("mean"), "p90", "max")]
         yield Table(words("Lengths in tokens"), [*first, *named], rows, roomy=True)

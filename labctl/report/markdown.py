@@ -20,5 +20,19 @@ def line(cells: Sequence[str]) -> str:
 
 
 def cell(text: str) -> str:
-    """Return text of boards and programs for a Markdown line: no cell, HTML, control sequence."""
-    return re.sub(r"([\\|<])", r"\\\1", printable_line(text))
+    """Return text of boards and people for a Markdown line: no markup, link, cell, HTML, control.
+
+    The marks are those of GitHub's Markdown (GFM 0.29).
+    """
+    text = re.sub(r"([\\`*\[\]<|&~])", r"\\\1", printable_line(text))
+    text = re.sub(r"(?<!\w)_|_(?!\w)", r"\\_", text)
+    return re.sub(r"^([#>+-]|\d+[.)])(?=\s|$)", r"\\\1", text)
+
+
+def quote(lines: Sequence[str]) -> Iterator[str]:
+    """Yield a quotation of the lines of a program, then an empty line; nothing without lines.
+
+    No line begins with the program's text, which a CI server could read as a command.
+    """
+    yield from (f"> {cell(one)}  " for one in lines)
+    yield from [""] if lines else []

@@ -5,14 +5,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from labctl.figures.figure import Place
+from labctl.figures.figure import Place, small
 from labctl.figures.trials import FIGURES, TOKEN, TrialFigure
 from labctl.performance.bottleneck import nearest_bounds
 from labctl.records.run import RunRecord
 from labctl.records.trial import TrialBound, TrialRecord
+from labctl.report.names import short_names
 from labctl.report.page.language import Language
 from labctl.report.references import ReferenceRow
-from labctl.report.table import ABSENT, Cell, Column, Table, heading, quantity
+from labctl.report.status import Status
+from labctl.report.table import ABSENT, Cell, Column, Table, heading, named, quantity
 from labctl.results.summary import (
     LEVEL,
     MeasureSummary,
@@ -29,12 +31,16 @@ SHORT_BOUNDS = {"storage": "storage", "dram": "DRAM", "compute": "arithmetic"}
 
 @dataclass(frozen=True)
 class Results:
-    """Trials of a run; ``short`` identifies the run, ``marks`` stay with its figures."""
+    """Trials of a run; ``short`` identifies the run, ``marks`` stay with its figures.
+
+    ``status``: None if it is not known; the table then has no row for a variant without trials.
+    """
 
     run: RunRecord
     trials: Sequence[TrialRecord]
     short: str = ""
     marks: str = ""
+    status: Status | None = None
 
     @cached_property
     def rows(self) -> list[VariantSummary]:
@@ -81,26 +87,27 @@ def _experiment(runs: Sequence[Results], words: Language) -> Table:
             later=True,
             roomy=True,
         ),
-        Column(words("Model size"), numeric=True, later=True, roomy=True, name="size"),
+        Column(words("Model size"), numeric=True, later=True, roomy=True),
         Column(
             words("Good trials"),
             numeric=True,
             tip=words("Of those planned; no warm-ups."),
             later=True,
-            name="trials",
+            short="good",
         ),
     ]
     for figure in _placed(Place.RESULTS):
         column = heading(figure, words)
         if figure is TOKEN:
-            columns.append(replace(column, short=f"{figure.short} ± {level}"))
+            columns.append(replace(column, short=f"{small(column.heading)} ± {level}"))
             columns += _token_columns(level, words)
         else:
             columns.append(replace(column, later=True))
     columns += [
         Column(
-            words("Ratio"),
+            words("Ratio ({level} interval)", level=level),
             numeric=True,
+            short="ratio",
             tip=words(
                 "Time per token over that of the run's first variant, paired by round; ~: no"
                 " interval is known."
@@ -113,8 +120,32 @@ def _experiment(runs: Sequence[Results], words: Language) -> Table:
         ),
         Column(words("Checks")),
     ]
-    rows = [_row(one, row, words, apart=runs) for one in runs for row in one.rows]
+    rows = []
+    for one in runs:
+        rows += [_row(one, row, words, apart=runs) for row in one.rows]
+        rows += _not_begun(one, words, runs, len(columns))
     return Table(words("Experiment"), columns, rows)
+
+
+def _not_begun(
+    one: Results, words: Language, runs: Sequence[Results], width: int
+) -> Iterator[list[Cell]]:
+    """Yield a row for each planned variant without a trial; its last cell has the reason."""
+    if one.status is None:
+        return
+    begun = {row.variant for row in one.rows}
+    for variant in dict.fromkeys((*one.run.variants, *one.status.planned)):
+        planned = one.status.planned[variant]
+        if variant not in begun and planned:
+            reason = one.status.why_missing(words)
+            known = [named(variant, _short(runs), mark=one.marks), *_run_cells(one, runs, words)]
+            known += [ABSENT, ABSENT, Cell(f"0/{planned}", 0)]
+            last = Cell(reason, tone="bad" if one.status.is_bad else "", short="not begun")
+            yield [*known, *([ABSENT] * (width - len(known) - 1)), last]
+
+
+def _short(runs: Sequence[Results]) -> dict[str, str]:
+    return short_names(name for one in runs for name in (*one.run.variants, *one.good))
 
 
 def _placed(place: Place) -> list[TrialFigure]:
@@ -122,7 +153,7 @@ def _placed(place: Place) -> list[TrialFigure]:
 
 
 def _variant(words: Language, tip: str = "") -> Column:
-    return Column(words("Variant"), tip=tip, name="model")
+    return Column(words("Variant"), tip=tip)
 
 
 def _token_columns(level: str, words: Language) -> Iterator[Column]:
@@ -138,7 +169,6 @@ def _token_columns(level: str, words: Language) -> Iterator[Column]:
         tip=words("Of the same trials. The interval is not its interval."),
         later=True,
         roomy=True,
-        name="median",
     )
 
 
@@ -159,9 +189,10 @@ def _run_cells(one: Results, runs: Sequence[Results], words: Language) -> list[C
 def _row(
     one: Results, row: VariantSummary, words: Language, *, apart: Sequence[Results]
 ) -> list[Cell]:
-    planned = row.trials_ok + row.trials_failed + row.trials_skipped
+    known = row.trials_ok + row.trials_failed + row.trials_skipped
+    planned = max(known, one.status.planned[row.variant] if one.status else 0)
     cells = [
-        Cell(row.variant, tip=row.model.file, mark=one.marks, recorded=True),
+        named(row.variant, _short(apart), tip=row.model.file, mark=one.marks),
         *_run_cells(one, apart, words),
         _weights(row, words),
         quantity(row.model.size_bytes, "bytes"),
@@ -187,12 +218,10 @@ def _weights(row: VariantSummary, words: Language) -> Cell:
 def _token_cells(row: VariantSummary) -> tuple[Cell, Cell, Cell]:
     """Return the time of a token, its interval, and the median of the same trials."""
     time, known = quantity(row.token_ns, TOKEN.unit), row.token_interval
-    between, spread = ABSENT, ""
-    if known and row.token_ns:
-        spread = "± -" if known.is_vague else plus_minus(row.token_ns, known.low, known.high)
-        if not known.is_vague:
-            between = Cell(f"{duration(known.low)} – {duration(known.high)}", known.relative)
-    short = f"{time.text} {spread}" if spread else ""
+    between, short = ABSENT, f"~{time.text}" if row.token_ns else ""
+    if known and row.token_ns and not known.is_vague:
+        between = Cell(f"{duration(known.low)} – {duration(known.high)}", known.relative)
+        short = f"{time.text} {plus_minus(row.token_ns, known.low, known.high)}"
     return Cell(time.text, time.value, short=short), between, quantity(row.token_median_ns, "ns")
 
 
@@ -239,10 +268,10 @@ def _checks(row: VariantSummary, words: Language) -> Cell:
 
 def _details(runs: Sequence[Results], place: Place, words: Language) -> Iterator[Table]:
     """Yield the table of the figures of a place, if any figure is known."""
-    figures = _placed(place)
+    figures, short = _placed(place), _short(runs)
     rows = [
         [
-            Cell(row.variant, mark=one.marks, recorded=True),
+            named(row.variant, short, mark=one.marks),
             *_run_cells(one, runs, words),
             *(quantity(row.figures[figure.name], figure.unit) for figure in figures),
         ]
@@ -287,9 +316,10 @@ def _parts(
     words: Language,
 ) -> Iterator[Table]:
     """Yield the table of the variants' named parts (tests or measures), if there are any."""
+    short = _short(runs)
     rows = [
         [
-            Cell(row.variant, mark=one.marks, recorded=True),
+            named(row.variant, short, mark=one.marks),
             *_run_cells(one, runs, words),
             Cell(part.name, recorded=True),
             *(quantity(get(part), unit or getattr(part, "unit", "")) for *_, get, unit in columns),
@@ -300,11 +330,11 @@ def _parts(
     ]
     if rows:
         first = [_variant(words), *_run_columns(runs, words), Column(words("Name"))]
-        named = [
+        shown = [
             Column(words(title), numeric=True, tip=words(tip) if tip else "")
             for title, tip, *_ in columns
         ]
-        yield Table(words(caption), [*first, *named], rows)
+        yield Table(words(caption), [*first, *shown], rows)
 
 
 def _quoted(quoted: Sequence[ReferenceRow], words: Language) -> Table:

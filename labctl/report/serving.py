@@ -67,7 +67,6 @@ def print_load_test(
     console: Console,
     results: LoadTestResults,
     gates: Sequence[GateRecord] = (),
-    end: RunEnd | None = None,
     *,
     wide: bool = False,
 ) -> None:
@@ -89,13 +88,6 @@ def print_load_test(
     print_lines(console, [plain(note) for note in notes(results)])
     loops = dict.fromkeys(one.stage.loop for one in results.stages)
     print_lines(console, [f"[dim]{' '.join([*(_LEGEND[loop] for loop in loops), _TERMS])}[/]"])
-    if end is None:
-        print_lines(console, ["[yellow]the test has not ended, or its controller died[/]"])
-    elif end.failure is not None:
-        why = f"ended early ({end.failure.blame}): {plain(end.failure.message)}"
-        print_lines(console, [f"[red]{why}[/]"])
-    elif end.state == "interrupted":
-        print_lines(console, ["[yellow]interrupted[/]"])
 
 
 def headline(results: LoadTestResults) -> str:
@@ -185,19 +177,19 @@ def load_test_text(
     if form == "json":
         return load_test_json(results, gates)
     if form == "table":
-        return _table_text(results, gates, end)
+        return _table_text(results, gates)
     from labctl.report.ci.load_cases import load_test_suite
     from labctl.report.ci.texts import ci_text
 
     def result(own: str) -> str:
-        text = _table_text(results, gates, end)
+        text = _table_text(results, gates)
         return f"```\n{text}```\n" if own == "md" else text
 
     return ci_text(form, load_test_suite(results, gates, end, strict=strict), result)
 
 
-def _table_text(results: LoadTestResults, gates: Sequence[GateRecord], end: RunEnd | None) -> str:
+def _table_text(results: LoadTestResults, gates: Sequence[GateRecord]) -> str:
     file = io.StringIO()
     console = Console(file=file, width=200, color_system=None, emoji=False)
-    print_load_test(console, results, gates, end, wide=True)
+    print_load_test(console, results, gates, wide=True)
     return file.getvalue()

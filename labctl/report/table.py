@@ -1,6 +1,6 @@
 """Tables of reports, with typed cells; pages and terminals show the same tables."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -8,8 +8,16 @@ from labctl.figures.figure import Figure, small
 from labctl.report.page.language import Language
 from labctl.units import shown
 
-#: ``bad``: a failure or a warning.
-Tone = Literal["", "bad"]
+#: ``bad``: a failure or a warning; ``open``: not judged.
+Tone = Literal["", "bad", "good", "open", "strong"]
+#: Tone -> style in a terminal.
+STYLES: dict[Tone, str] = {
+    "": "default",
+    "bad": "bold red",
+    "good": "green",
+    "open": "yellow",
+    "strong": "bold",
+}
 
 
 @dataclass(frozen=True)
@@ -17,7 +25,8 @@ class Cell:
     """A cell of a table. ``value``: sort key instead of the text; ``tip``: explanation.
 
     ``recorded``: text of a record, the same in every language. ``mark``: mark that must stay with
-    the cell, for example EMULATED. ``short``: shorter text for 80 columns.
+    the cell, for example EMULATED. ``short``: shorter text for 80 columns. ``on_page``: shorter
+    text for a page, where the tip has the whole.
     """
 
     text: str
@@ -27,14 +36,15 @@ class Cell:
     recorded: bool = False
     mark: str = ""
     short: str = ""
+    on_page: str = ""
 
 
 @dataclass(frozen=True)
 class Column:
     """A column of a table. A ``wide`` column has sentences.
 
-    A ``later`` column is last on a phone, a ``roomy`` column is left out at 80 columns. ``name``:
-    heading in a terminal, instead of the heading in lower case; ``short``: heading at 80 columns.
+    A ``later`` column is last on a phone, a ``roomy`` column is left out at 80 columns. ``short``:
+    heading at 80 columns. Terminals show headings in lower case.
     """
 
     heading: str
@@ -43,7 +53,6 @@ class Column:
     tip: str = ""
     later: bool = False
     roomy: bool = False
-    name: str = ""
     short: str = ""
 
 
@@ -64,6 +73,20 @@ class Table:
 ABSENT = Cell("–")
 
 
+def named(name: str, short: Mapping[str, str], *, tip: str = "", mark: str = "") -> Cell:
+    """Return the cell of a variant's name; ``short``: name -> shorter one for a page."""
+    on_page = short.get(name, name)
+    if on_page != name:
+        return Cell(
+            name,
+            tip="; ".join(filter(None, (name, tip))),
+            recorded=True,
+            mark=mark,
+            on_page=on_page,
+        )
+    return Cell(name, tip=tip, recorded=True, mark=mark)
+
+
 def quantity(value: float | None, unit: str) -> Cell:
     """Return the cell of a value in ``ns``, ``bytes``, ``J`` ...; a dash for an unknown value."""
     return ABSENT if value is None else Cell(shown(value, unit), value)
@@ -77,22 +100,25 @@ def heading(figure: Figure[Any], words: Language) -> Column:
         tip=words.word(figure.tip),
         later=not figure.is_brief,
         roomy=not figure.is_brief,
-        name=figure.short,
+        short=figure.short if figure.part else "",
     )
 
 
 def plain_cells(table: Table, *, brief: bool = False) -> tuple[list[str], list[tuple[str, ...]]]:
     """Return a table as texts for a terminal: headings (``>``: to the right), and its rows.
 
-    ``brief``: only what fits in 80 columns.
+    A last column has the marks of the rows, if any. ``brief``: only what fits in 80 columns.
     """
     chosen = [at for at, column in enumerate(table.columns) if not (brief and column.roomy)]
     headings = []
     for column in (table.columns[at] for at in chosen):
-        name = column.name or small(column.heading)
-        name = column.short or name if brief else name
+        name = (brief and column.short) or small(column.heading)
         headings.append(f"{'>' if column.numeric else ''}{name}")
-    return headings, [tuple(_plain(row[at], brief=brief) for at in chosen) for row in table.rows]
+    rows = [tuple(_plain(row[at], brief=brief) for at in chosen) for row in table.rows]
+    marks = [row[0].mark for row in table.rows]
+    if any(marks):
+        return [*headings, ""], [(*row, mark) for row, mark in zip(rows, marks, strict=True)]
+    return headings, rows
 
 
 def _plain(cell: Cell, *, brief: bool) -> str:

@@ -1,7 +1,6 @@
 """Timing tables for a terminal, and sparklines: the time per token over position, in one line."""
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
@@ -11,22 +10,17 @@ from labctl.records.board import Execution
 from labctl.records.run import GateRecord, RunRecord
 from labctl.records.timing import TimingRecord
 from labctl.records.trial import TrialRecord
-from labctl.report.details import plain, print_lines, print_table, reasons
+from labctl.report.details import plain, print_lines, print_table
 from labctl.report.page.language import Language
 from labctl.report.references import COLUMNS, HEADLINE, ReferenceRow
+from labctl.report.remarks import remarks
 from labctl.report.result_tables import Results, result_tables
-from labctl.report.table import plain_cells
-from labctl.results.repeats import vague
-from labctl.results.summary import (
-    ESTIMATE,
-    VariantSummary,
-    good_trials,
-    summarise,
-    wanted_precision,
-)
+from labctl.report.status import Status
+from labctl.report.table import STYLES, plain_cells
+from labctl.results.summary import ESTIMATE, good_trials, summarise, wanted_precision
 from labctl.results.timing_checks import single_gaps
 from labctl.stats.describe import median
-from labctl.units import duration, ranges
+from labctl.units import duration
 
 _NOT_A_BOARD = {
     Execution.EMULATED: "EMULATED ({emulator}): does not show the speed of a board",
@@ -44,13 +38,17 @@ def print_timing_table(
     *,
     wide: bool = False,
     references: Sequence[ReferenceRow] = (),
+    status: Status | None = None,
 ) -> None:
-    """Print the table of a run: a row for each variant, then notes that the reader needs.
+    """Print the status and the table of a run: a row for each variant, then notes for the reader.
 
-    The table fits in 80 columns; ``wide`` adds columns and tables of details.
+    The table fits in 80 columns; ``wide`` adds columns and tables of details. ``status``: None if
+    it is not known.
     """
+    if status:
+        print_status(console, status)
     print_lines(console, [_headline(run)])
-    results = Results(run, trials)
+    results = Results(run, trials, status=status)
     first, *details = result_tables([results], (), Language("en"))
     print_table(console, *plain_cells(first, brief=not wide), shorten=not wide)
     for one in details:
@@ -59,10 +57,29 @@ def print_timing_table(
             print_table(console, *plain_cells(one), shorten=not wide)
     if references:
         print_references(console, references, wide=wide)
-    found = remarks(run, trials, gates)
-    print_lines(console, [f"[{one.style}]{one.lead}[/]{plain(one.text)}" for one in found])
+    told = status.reason.last_lines if status and status.reason else ()
+    for remark in remarks(run, trials, gates, told):
+        lead = f"[{STYLES[remark.tone]}]{remark.lead}[/]"
+        print_lines(console, [f"{lead}{plain(remark.text)}"])
+        print_last_lines(console, remark.last_lines)
     legend = _LEGEND if wide else f"{_LEGEND} {_SHORT_LEGEND.format(level=results.level)}"
     print_lines(console, [f"[dim]{legend}[/]"])
+
+
+def print_status(console: Console, status: Status) -> None:
+    """Print the first line of all that shows a run, and the last lines of a failed program."""
+    style = {"passed": "green", "running": "cyan", "imported": "dim"}.get(status.state, "bold red")
+    state, _, rest = status.line(Language("en")).partition(":")
+    print_lines(console, [f"[{style}]{state}[/]:{plain(rest)}"])
+    print_last_lines(console, status.reason.last_lines if status.reason else ())
+
+
+def print_last_lines(console: Console, lines: Sequence[str]) -> None:
+    """Print the last lines of a failed program's standard error.
+
+    No line begins with the program's text, which a CI server could read as a command.
+    """
+    print_lines(console, [f"  [dim]| {plain(line)}[/]" for line in lines])
 
 
 def print_references(
@@ -82,39 +99,11 @@ def print_references(
     )
 
 
-class Remark(NamedTuple):
-    """A line below a table; it begins with ``lead``, in a separate style."""
-
-    text: str
-    lead: str = ""
-    style: str = "default"
-
-
-def remarks(
-    run: RunRecord, trials: Sequence[TrialRecord], gates: Sequence[GateRecord]
-) -> list[Remark]:
-    """Return remarks for the reader of a table: moves, gates, reasons, failures, notes."""
-    rows = summarise(trials, run.variants, wanted_precision(run))
-    others = [*reasons(run, trials), *_notes(rows, run)]
-    return [*_moves(trials), *map(_gate, gates), *map(Remark, others)]
-
-
 def headline(run: RunRecord) -> tuple[str, str]:
     """Return the board and target of a run, and a warning if it did not run on a board."""
     mark = _NOT_A_BOARD.get(run.facts.execution, "")
     where = f"on {run.board} ({run.target})" if run.board else "from a file"
     return where, mark.format(emulator=run.facts.emulator or "emulator")
-
-
-def _moves(trials: Sequence[TrialRecord]) -> Iterator[Remark]:
-    """Yield a line on the moves of a run from board to board."""
-    numbers: dict[str, list[int]] = {}
-    for trial in trials:
-        numbers.setdefault(trial.board, []).append(trial.number)
-    if len(numbers) > 1:
-        label = [f"{board} (trials {ranges(n)})" for board, n in numbers.items()]
-        text = f"{', '.join(label)}; each round of repeats is whole on one of them"
-        yield Remark(text, f"measured on {len(numbers)} boards: ", "bold")
 
 
 def print_experiment(console: Console, run: RunRecord, trials: Sequence[TrialRecord]) -> None:
@@ -158,36 +147,11 @@ def _headline(run: RunRecord) -> str:
 
 
 _LEGEND = (
-    "TTFT: process start to first token, load included; per token: geometric mean over the trials"
-    " of each one's mean; ratio: to the first row, geometric mean over rounds; ~: without an"
+    "TTFT: process start to first token, load included; time per token: geometric mean over the"
+    " trials of each one's mean; ratio: to the first row, geometric mean over rounds; ~: without an"
     " interval."
 )
 _SHORT_LEGEND = "±: the wider side of the {level} interval. More: --wide."
-
-
-def _gate(gate: GateRecord) -> Remark:
-    words = {True: ("kept", "green"), False: ("MISSED", "bold red"), None: ("open", "yellow")}
-    word, style = words[gate.passed]
-    text = f"{gate.variant} {gate.metric} {gate.limit}: {gate.detail}"
-    return Remark(text, f"gate {word}: ", style)
-
-
-def _notes(rows: Sequence[VariantSummary], run: RunRecord) -> list[str]:
-    notes = [f"note: {note}" for note in run.plan_notes]
-    for row in rows:
-        if row.token_interval and row.token_interval.is_vague:
-            notes.append(f"{row.variant}: {vague(row.token_interval, 'trials')}")
-        if 0 < row.trials_timed < row.trials_ok:
-            of = f"{row.trials_timed} of {row.trials_ok} good trials"
-            notes.append(f"{row.variant}: the time per token is of {of}: the others have none")
-        notes += [f"{row.variant}: {failure}" for failure in row.failures]
-        if row.skip_reason:
-            what = f"{row.trials_skipped} of its trials were not measured"
-            notes.append(f"{row.variant}: {what}: {row.skip_reason}")
-        if row.energy is not None and row.energy.absent:
-            what = f"the energy of {row.energy.absent} of its trials is not known"
-            notes.append(f"{row.variant}: {what}: {row.energy.reason}")
-    return notes
 
 
 _BLOCKS = "▁▂▃▄▅▆▇█"

@@ -245,13 +245,7 @@ def _summary(
         and all(any(check.ok for check in t.checks) for t in good),
         checks_failed=tuple(dict.fromkeys(c.name for t in good for c in t.checks if c.ok is False)),
         checks_open=tuple(dict.fromkeys(c.name for t in good for c in t.checks if c.is_open)),
-        failures=tuple(
-            dict.fromkeys(
-                f"{t.failure.kind} ({t.failure.blame}): {t.failure.message}"
-                for t in group
-                if t.failure
-            )
-        ),
+        failures=tuple(dict.fromkeys(t.failure.sentence for t in group if t.failure)),
         skip_reason=next((t.skip_reason for t in group if t.skip_reason), None),
     )
 

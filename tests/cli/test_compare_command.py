@@ -188,7 +188,7 @@ def test_figures_are_chosen_by_the_names_of_gates(lab: Path, labctl) -> None:  #
 def test_markdown_is_for_a_page_and_escapes_names(lab: Path, labctl) -> None:  # type: ignore[no-untyped-def]
     made(lab, "00000a")
     lines = labctl("--markdown").splitlines()
-    assert lines[0].startswith("**q8\\_0 compared with q2\\_k")
+    assert lines[0].startswith("**q8_0 compared with q2_k")
     assert "| compared | figure | reference | value | ratio | interval | verdict |" in lines
     assert "either --json or --markdown" in labctl("--markdown", "--json", status=2)
 

@@ -34,8 +34,8 @@ def report(*words: str) -> int:
         ("r.json", "{"),
         ("r.jsonl", "{"),
         ("r.xml", "<?xml"),
-        ("r.txt", "q2 on rk1"),
-        ("r", "q2 on rk1"),
+        ("r.txt", "passed: 3 of 3 trials good; ended 2026-11-20 22:33 UTC\nq2 on rk1"),
+        ("r", "passed: 3 of 3"),
         ("r-token-times.svg", "<svg"),
     ],
 )

@@ -39,13 +39,20 @@ def lab(empty_lab: Path) -> Path:
     return empty_lab
 
 
-def test_the_list_fits_in_80_columns_and_names_what_a_command_takes(labctl: Labctl) -> None:
+def test_the_list_fits_in_80_columns_and_names_what_a_command_takes(
+    labctl: Labctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    piped = labctl("runs")[0]
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     heading, second, first = labctl("runs")[0].splitlines()
-    assert heading.split() == ["run", "date", "recipe", "board", "state", "ok", "per", "token"]
+    names = ["run", "date", "recipe", "board", "state", "ok", "time", "per", "token"]
+    assert heading.split() == names
     assert first.split() == ["abcdef", "2026-11-20", "q2", "rk1", "failed", "1/3", "110", "ms"]
-    assert second.startswith("123456  2026-11-21  a-long-na")
-    assert second.endswith("EMULATED")
+    assert second.startswith("123456  2026-11-21  a-long-")
+    assert "EMULATED" in second
     assert max(map(len, (heading, second, first))) <= 80
+    assert "a-board-with-a-long-name" in piped  # a program gets whole values
+    assert "…" not in piped
     wide = labctl("runs", "--wide")[0]
     for whole in (SECOND, "a-board-with-a-long-name", "2026-11-21 22:30", "Q8_0"):
         assert whole in wide

@@ -35,7 +35,7 @@ def somebody(rk3568: None) -> Iterator[Newcomer]:
 def result(shown: Shown) -> list[str]:
     """The heading of the result table and its first row."""
     lines = shown.lines
-    (heading,) = [n for n, line in enumerate(lines) if line.startswith("model  ")]
+    (heading,) = [n for n, line in enumerate(lines) if line.startswith("variant  ")]
     return lines[heading : heading + 2]
 
 
@@ -95,7 +95,7 @@ def test_a_newcomers_walk(somebody: Newcomer) -> None:
         run = good(somebody.run("run", "recipes/first.yaml", *SMALL))
         assert "EMULATED" in run.text
         heading, row = result(run)
-        assert heading.split()[:3] == ["model", "trials", "TTFT"]
+        assert heading.split()[:3] == ["variant", "good", "TTFT"]
         assert row.split()[:2] == ["q2_k", "1/1"]
         checked(run)
         for line in run.lines:  # bars and tables; sentences may go on in the next line

@@ -324,7 +324,7 @@ def test_the_summary_begins_with_what_is_wrong_and_holds_the_table(played: Playe
     lines = text.text("summary").splitlines()
     assert lines[0] == "### q2 on rk1: 3 passed, 1 FAILED"
     assert lines[4].startswith("| FAILED | q2.rk1.q2_k: gate tpot_ms")
-    assert any(line.startswith("| model |") for line in lines)
+    assert any(line.startswith("| variant |") for line in lines)
 
 
 def test_seconds_of_a_case_are_those_of_its_trials(played: Played) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -130,8 +129,3 @@ def test_one_limit_alone_is_no_curve(tmp_path: Path) -> None:
 def test_no_right_answer_makes_no_winner(tmp_path: Path) -> None:
     report = evaluation_report(made_evaluation(tmp_path, right={"a/p": (0.0,) * 4}), EN)
     assert report.answers == ["None of the 60 answers of any variant is right, no limit."]
-
-
-def test_a_run_that_did_not_end_says_so(tmp_path: Path) -> None:
-    made = replace(made_evaluation(tmp_path, right=RIGHT), end=None)
-    assert evaluation_report(made, EN).marks[0].startswith("UNFINISHED: ")

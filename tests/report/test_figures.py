@@ -118,7 +118,8 @@ def test_names_are_data_and_never_a_part_of_an_expression() -> None:
         chart = one.chart()
         assert not {"calculate", "url", "href", "labelExpr"} & set(strings(chart))
         vega = vl_convert.vegalite_to_vega(with_tips(chart))
-        assert any(HOSTILE in text for text in strings(vega)) or "q2_k" in one.title
+        shown = HOSTILE[-8:]  # a long name loses its middle
+        assert any(shown in text for text in strings(vega)) or "q2_k" in one.title
         assert not [text for text in expressions(vega) if "onload" in text or "cmd" in text]
 
 

@@ -81,18 +81,20 @@ def test_a_sparkline_is_as_wide_as_asked_and_highest_where_the_time_is(
         assert line[times.index(min(times))] == min(line)
 
 
-def test_a_run_ends_with_them_on_a_terminal_alone() -> None:
+def test_a_run_ends_with_them_on_a_terminal_alone(tmp_path: Path) -> None:
     script = """
+        import sys, tempfile
         from pathlib import Path
         from measured_runs import measured
         from labctl.cli.output import tell
         from labctl.runs.runner import Outcome
-        from labctl.runs.record.directory import RunDirectory
+        from records_made import plan, planned_run
 
         made = measured()
-        tell(Outcome(RunDirectory(Path("r")), made.run, tuple(made.trials), ()), "table", None)
+        directory = planned_run(Path(tempfile.mkdtemp(dir=sys.argv[1])), made.run, plan())
+        tell(Outcome(directory, made.run, tuple(made.trials), ()), "table", None)
     """
-    words = [sys.executable, "-c", textwrap.dedent(script)]
+    words = [sys.executable, "-c", textwrap.dedent(script), tmp_path]
     path = os.pathsep.join(filter(None, sys.path))
     environment = {**os.environ, "PYTHONPATH": path, "TERM": "xterm"}
     with terminal(80) as (screen, seen):

@@ -132,6 +132,7 @@ def made_evaluation(
             finished=BEGAN,
             answered=len(generations),
             failed=0,
+            planned=len(generations),
             questions=questions,
         ),
     )

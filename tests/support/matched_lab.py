@@ -116,6 +116,7 @@ def evaluation(
     if not unfinished:
         end = EvaluationEnd(
             state="finished", finished=BEGAN + timedelta(hours=1), answered=len(answers), failed=0,
+            planned=len(answers),
             questions=questions,
         )  # fmt: skip
         (folder / "end.json").write_text(end.model_dump_json())

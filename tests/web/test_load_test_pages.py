@@ -29,7 +29,7 @@ KINDS = {
         "finished",
         "The server follows 5.00 requests/s, and does not follow 30.0.",
         "Most answers per second: 10.0 (30.0/s).",
-        "-UNFINISHED",
+        "passed: loads measured: 2; ended",
     ),
     "refused": (
         [Load(failure=REFUSED), Load(None, failure=REFUSED)],
@@ -43,17 +43,16 @@ KINDS = {
     "gone": (
         [Load(stop="server-lost", requests=3, failure=LOST)],
         "failed",
-        "UNFINISHED",
+        "failed: loads measured: 1; ended",
         "No measured request was answered.",
-        "Ended early (infra): the server is gone",
+        "infra: the server is gone",
         "3 failed: the server is gone",
     ),
     "nothing": (
         [Load(stop="interrupted", requests=0)],
         "interrupted",
-        "UNFINISHED",
+        "interrupted: loads measured: 1; ended",
         "No measured request was answered.",
-        "The run was interrupted.",
         "2 requests had no answer at its end; not counted",
         "-not known",
         "-too few requests for an upper limit",
@@ -69,14 +68,14 @@ KINDS = {
     "broken": (
         [Load(5.0), Load(10.0, stop="interrupted", requests=7)],
         "interrupted",
-        "The run was interrupted.",
+        "interrupted: loads measured: 2; ended",
         "rate 10: interrupted",
         "is not known",
         "too few requests for an upper limit",
     ),
-    "late": ([Load(5.0), LIMIT], "finished", "cut off at the end of max_time", "-UNFINISHED"),
-    "dead": ([Load(5.0)], None, "UNFINISHED", "The run has not ended, or its controller died."),
-    "begun": ([], None, "UNFINISHED", "No measured request was answered."),
+    "late": ([Load(5.0), LIMIT], "finished", "cut off at the end of max_time", "passed: loads"),
+    "dead": ([Load(5.0)], None, "interrupted: loads measured: 1; infra: labctl was killed"),
+    "begun": ([], None, "interrupted: loads measured: 0", "No measured request was answered."),
 }
 
 

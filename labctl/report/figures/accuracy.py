@@ -7,6 +7,7 @@ from labctl.evaluation.accuracy import Accuracy, AccuracyTable
 from labctl.report.figures.figure import Figure, Missing, Row, Spec
 from labctl.report.figures.marks import only, row_axis, series_colour, series_shape
 from labctl.report.figures.theme import MOST_SERIES
+from labctl.report.names import short_names
 from labctl.report.page.language import Language
 from labctl.stats.describe import percentile
 
@@ -24,7 +25,10 @@ _MOST_ROWS = 16
 
 def evaluation_figures(table: AccuracyTable, words: Language) -> list[Figure | Missing]:
     """Draw the accuracy over the token limit, for each grader, and the answers' lengths."""
-    return [*(_accuracy(table, grader, words) for grader in table.graders), _lengths(table, words)]
+    return [
+        *(_accuracy(table, grader, words) for grader in table.distinct_graders),
+        _lengths(table, words),
+    ]
 
 
 def share_axis(title: str, rows: Sequence[Row]) -> Spec:
@@ -46,7 +50,8 @@ def _accuracy(table: AccuracyTable, grader: str, words: Language) -> Figure | Mi
         return Missing(name, title, words("one limit of tokens alone; the table has its accuracy"))
     limits = sorted({one.budget for one in cells if one.budget is not None})
     without = limits[-1] * (1 + _BEYOND) if any(one.budget is None for one in cells) else None
-    variants = list(dict.fromkeys(one.variant for one in cells))
+    short = short_names(one.variant for one in cells)
+    variants = list(short)
     shown = variants[:MOST_SERIES]
     step = (without or limits[-1]) * _APART
     rows: list[Row] = [
@@ -54,7 +59,9 @@ def _accuracy(table: AccuracyTable, grader: str, words: Language) -> Figure | Mi
         for number, variant in enumerate(shown)
         for one in cells
         if one.variant == variant
-        for row in _point(one, without, (number - (len(shown) - 1) / 2) * step, words)
+        for row in _point(
+            one, short[variant], without, (number - (len(shown) - 1) / 2) * step, words
+        )
     ]
     caption = words(
         "A mark is the share of right answers, its line the 95 % interval over the questions"
@@ -73,12 +80,14 @@ def _accuracy(table: AccuracyTable, grader: str, words: Language) -> Figure | Mi
         title=title,
         caption=caption,
         alt=words("Right answers: {points}.", points=words.clauses(sentences)),
-        spec=_spec([printable_line(one) for one in shown], limits, without, rows, words),
+        spec=_spec([printable_line(short[one]) for one in shown], limits, without, rows, words),
         rows=rows,
     )
 
 
-def _point(one: Accuracy, without: float | None, aside: float, words: Language) -> Iterator[Row]:
+def _point(
+    one: Accuracy, name: str, without: float | None, aside: float, words: Language
+) -> Iterator[Row]:
     """Yield an accuracy's mark, shifted by ``aside`` so that intervals do not overlap."""
     found = one.interval
     if one.share is None or found is None:
@@ -87,7 +96,7 @@ def _point(one: Accuracy, without: float | None, aside: float, words: Language) 
     assert limit is not None
     yield {
         "kind": "limit" if one.budget is not None else "none",
-        "series": printable_line(one.variant),
+        "series": printable_line(name),
         "at": float(f"{limit + aside:.6g}"),
         "budget": words("no limit") if one.budget is None else str(one.budget),
         "share": float(f"{one.share:.6g}"),
@@ -168,7 +177,8 @@ def _lengths(table: AccuracyTable, words: Language) -> Figure | Missing:
         )
     if len(cells) > _MOST_ROWS:  # only the largest limit shows the full length of answers
         cells = [one for one in cells if one.budget == table.budgets[-1]][:_MOST_ROWS] or cells[:1]
-    rows: list[Row] = [row for one in cells for row in _length(one, words)]
+    short = short_names(one.variant for one in cells)
+    rows: list[Row] = [row for one in cells for row in _length(one, short[one.variant], words)]
     names = [str(row["series"]) for row in rows]
     sentences = [f"{row['series']}: {row['text']}" for row in rows]
     return Figure(
@@ -184,11 +194,11 @@ def _lengths(table: AccuracyTable, words: Language) -> Figure | Missing:
     )
 
 
-def _length(one: Accuracy, words: Language) -> Iterator[Row]:
+def _length(one: Accuracy, name: str, words: Language) -> Iterator[Row]:
     low, middle, high = (percentile(one.tokens, at) for at in (10, 50, 90))
     budget = words("no limit") if one.budget is None else str(one.budget)
     yield {
-        "series": f"{printable_line(one.variant)}, {budget}",
+        "series": f"{printable_line(name)}, {budget}",
         "least": min(one.tokens),
         "low": round(low),
         "tokens": round(middle),

@@ -9,6 +9,7 @@ from labctl.report.figures.accuracy import share_axis
 from labctl.report.figures.figure import Figure, Missing, Row, Spec
 from labctl.report.figures.marks import TimeScale, only, series_colour, series_shape, text_at
 from labctl.report.figures.theme import MOST_SERIES
+from labctl.report.names import short_names
 from labctl.report.page.language import Language
 from labctl.units import duration
 
@@ -57,10 +58,15 @@ def _over(found: LatencyMatch, axis: Axis, words: Language) -> Figure | Missing:
         )
     last = max(one.points[-1].seconds for one in every[:MOST_SERIES])
     curves = [_continued(one, last) for one in every[:MOST_SERIES]]
-    names = [printable_line(one.name) for one in curves]
+    short = short_names(one.name for one in every)
+    labels = [printable_line(short[one.name]) for one in curves]
     times = [point.seconds * 1e9 for one in curves for point in one.points if point.seconds > 0]
     scale = TimeScale.of([max(times)])
-    rows: list[Row] = [row for one in curves for row in _points(one, scale)]
+    rows: list[Row] = [
+        {**row, "series": label}
+        for one, label in zip(curves, labels, strict=True)
+        for row in _points(one, scale)
+    ]
     drawn = {one.name: one.points for one in curves}
     crossings = [one for one in found.crossings if one.axis == axis and _is_on_both(one, drawn)]
     for slot, one in enumerate(crossings[:_MOST_LABELS]):
@@ -79,9 +85,9 @@ def _over(found: LatencyMatch, axis: Axis, words: Language) -> Figure | Missing:
         title=title,
         caption=caption,
         alt=words(
-            "Curves: {curves}. {crossings}", curves=", ".join(names), crossings=" ".join(sentences)
+            "Curves: {curves}. {crossings}", curves=", ".join(labels), crossings=" ".join(sentences)
         ),
-        spec=_spec(names, words(_AXIS_TITLES[axis], unit=scale.unit), rows, words),
+        spec=_spec(labels, words(_AXIS_TITLES[axis], unit=scale.unit), rows, words),
         rows=rows,
         warning=warning,
     )

@@ -12,6 +12,7 @@ from labctl.records.run import RunRecord
 from labctl.records.telemetry import TelemetrySample
 from labctl.records.trial import TrialRecord
 from labctl.report.figures.theme import MOST_SERIES
+from labctl.report.names import short_names
 from labctl.results.summary import good_trials
 from labctl.results.telemetry import read_telemetry
 from labctl.runs.record.directory import RunDirectory
@@ -146,11 +147,11 @@ def _grouped(runs: Sequence[MeasuredRun], *, by_run: bool) -> list[Series]:
 
 def _labels(keys: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
     """Return a name for each key: the variant, and its difference from others with this name."""
-    labels = {}
+    labels, short = {}, short_names(key[0] for key in keys)
     for key in keys:
         alike = [other for other in keys if other[0] == key[0]]
         differing = [n for n, _ in enumerate(key[1:4], 1) if len({other[n] for other in alike}) > 1]
-        words = (key[0], *(key[n].rpartition("-")[2][:12] for n in differing))
+        words = (short[key[0]], *(key[n].rpartition("-")[2][:12] for n in differing))
         labels[key] = printable_line(" · ".join(words))
     return labels
 

@@ -8,15 +8,18 @@ from pathlib import Path
 from labctl.compare.comparison import Comparison
 from labctl.errors import ConfigError
 from labctl.records.board import Execution
+from labctl.report.comparison import rows_table
 from labctl.report.figures.catalogue import figures_of
 from labctl.report.page.answer import answers
-from labctl.report.page.comparison import compared_runs, comparison_table
-from labctl.report.page.content import Remark, Report, RunSection
-from labctl.report.page.language import Language
+from labctl.report.page.comparison import compared_runs
+from labctl.report.page.content import Report, RunSection
+from labctl.report.page.language import MOST_NAMES, Language
 from labctl.report.page.measured import MeasuredRun
 from labctl.report.page.sections import section
 from labctl.report.references import ReferenceRow, references_of
+from labctl.report.remarks import Remark
 from labctl.report.result_tables import result_tables
+from labctl.report.status import Status
 from labctl.report.table import Table
 from labctl.runs.record.directory import RunDirectory
 
@@ -27,7 +30,7 @@ def build_report(
     """Return the report on runs, in their order; it names damaged runs.
 
     ``references``: names of published figures, see :func:`references_of`. Raises ConfigError if no
-    run can be read, or no run has a trial.
+    run can be read.
     """
     runs, damaged = read_runs(directories)
     quoted: dict[str, ReferenceRow] = {}
@@ -49,6 +52,7 @@ def build_report(
         runs=[_section(one, marks[one.path], words) for one in runs],
         damaged=damaged,
         method=_method(words),
+        status=_told([one.status for one in runs]),
     )
 
 
@@ -57,7 +61,7 @@ def read_runs(
 ) -> tuple[list[MeasuredRun], list[tuple[str, str]]]:
     """Return the readable runs, and the names of the others with the reason.
 
-    Raises ConfigError if no run can be read, or no run has a trial.
+    Raises ConfigError if no run can be read.
     """
     runs: dict[Path, MeasuredRun] = {}
     damaged: list[tuple[str, str]] = []
@@ -72,10 +76,6 @@ def read_runs(
             runs[one.path] = one
     if not runs:
         raise errors[0]
-    if not any(one.trials for one in runs.values()):
-        first = next(iter(runs.values()))
-        message = f"run {first.run.id} has no finished trial"
-        raise ConfigError(message, hint=f"see {first.path}")
     return list(runs.values()), damaged
 
 
@@ -103,6 +103,12 @@ def _section(one: MeasuredRun, marks: Sequence[str], words: Language) -> RunSect
     return replace(found, remarks=[*(Remark(text, tone="bad") for text in marks), *found.remarks])
 
 
+def _told(found: Sequence[Status]) -> list[Status]:
+    """Return the states that stand first: all of a few runs, else only those that did not pass."""
+    others = [one for one in found if one.state != "passed"]
+    return list(found) if len(found) <= MOST_NAMES else others[:MOST_NAMES]
+
+
 def _tables(
     runs: Sequence[MeasuredRun],
     compared: Comparison | None,
@@ -110,7 +116,7 @@ def _tables(
     words: Language,
 ) -> list[Table]:
     experiment, *details = result_tables([one.results for one in runs], quoted, words)
-    return [experiment, *([comparison_table(compared, words)] if compared else []), *details]
+    return [experiment, *([rows_table(compared, words)] if compared else []), *details]
 
 
 def _title(runs: Sequence[MeasuredRun], words: Language) -> str:
@@ -124,8 +130,8 @@ def _title(runs: Sequence[MeasuredRun], words: Language) -> str:
 def _about(runs: Sequence[MeasuredRun], words: Language) -> dict[str, str]:
     first, last = (by(runs, key=lambda one: one.run.started) for by in (min, max))
     days = dict.fromkeys(f"{one.run.started:%Y-%m-%d}" for one in (first, last))
-    trials = sum(len(one.trials) for one in runs)
-    planned = sum(one.run.trials_planned for one in runs)
+    trials = sum(one.status.good for one in runs)
+    planned = sum(one.status.total for one in runs)
     about = {
         words("Run" if len(runs) == 1 else "Runs"): runs[0].run.id
         if len(runs) == 1
@@ -133,9 +139,10 @@ def _about(runs: Sequence[MeasuredRun], words: Language) -> dict[str, str]:
         words("Target"): words.some(one.run.target for one in runs),
         words("System"): words.some(_system(one) for one in runs),
         words("Measured"): " – ".join(days) + " (UTC)",
-        words("Trials"): words("{count} of {planned}", count=trials, planned=planned),
+        words("Good trials"): words("{count} of {planned}", count=trials, planned=planned),
     }
-    builds = [f"{a.product} {a.version}" for one in runs for a in one.run.artifacts]
+    programs = (one.run.program for one in runs)
+    builds = [f"{program.product} {program.version}" for program in programs if program]
     if builds:
         about[words("Program")] = words.some(builds)
     tags = [tag for one in runs for tag in one.annotations.tags]

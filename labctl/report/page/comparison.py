@@ -7,14 +7,12 @@ from labctl.compare.comparison import Comparison, Row, Verdict
 from labctl.compare.session_noise import board_history
 from labctl.compare.sides import match_sides
 from labctl.compare.verdicts import compare
-from labctl.compare.words import interval_text, ratio_text
+from labctl.compare.words import ratio_text
 from labctl.errors import HostError
 from labctl.report.page.fastest import pair_sentences
 from labctl.report.page.language import MOST_NAMES, Language
 from labctl.report.page.measured import MeasuredRun
-from labctl.report.table import ABSENT, Cell, Column, Table, quantity
 from labctl.runs.record.repository import RunRepository
-from labctl.units import digits
 
 #: More runs are a series over time, which `labctl regressions` judges.
 MOST_RUNS = 6
@@ -41,14 +39,6 @@ _GROUPS = {
 }
 #: Verdicts whose reason the reader needs.
 _OPEN = (Verdict.SUSPECTED, Verdict.CANT_TELL, Verdict.UNLIKE)
-_VERDICTS = {
-    Verdict.UNLIKE: "unlike",
-    Verdict.SAME: "same",
-    Verdict.SLOWER: "slower",
-    Verdict.FASTER: "faster",
-    Verdict.SUSPECTED: "suspected",
-    Verdict.CANT_TELL: "can't tell",
-}
 
 
 def reference_run(runs: Sequence[MeasuredRun]) -> MeasuredRun:
@@ -110,37 +100,3 @@ def comparison_sentences(found: Comparison, where: str, words: Language) -> Iter
 
 def _name(row: Row) -> str:
     return row.right if row.ratio is None else f"{row.right} ×{ratio_text(row.ratio)}"
-
-
-def comparison_table(found: Comparison, words: Language) -> Table:
-    """Return the compared variants, each with its verdict and the reason."""
-    columns = (
-        Column(words("Compared")),
-        Column(words("Reference")),
-        Column(words("Verdict")),
-        Column(words("Ratio"), numeric=True, tip=words("Time per token over the reference's.")),
-        Column(words("Time per token"), numeric=True),
-        Column(words("Reference"), numeric=True),
-        Column(words("Reason"), wide=True),
-    )
-    note = words("As `labctl compare` judges: unlike, same, slower, faster, or can't tell.")
-    rows = [_row(row, words) for row in found.rows]
-    return Table(words("Runs compared"), columns, rows, note)
-
-
-def _row(row: Row, words: Language) -> list[Cell]:
-    slower = row.verdict is Verdict.SLOWER
-    ratio = ABSENT
-    if row.ratio is not None:
-        known = row.interval is not None and not row.interval.is_vague
-        tip = interval_text(row.interval) if known else ""
-        ratio = Cell(f"{'' if known else '~'}{digits(row.ratio)}", row.ratio, tip=tip)
-    return [
-        Cell(row.right, recorded=True),
-        Cell(row.left, recorded=True),
-        Cell(words(_VERDICTS[row.verdict]), tone="bad" if slower else ""),
-        ratio,
-        quantity(row.right_value, "ns"),
-        quantity(row.left_value, "ns"),
-        Cell("; ".join((row.reason, *row.warnings)), recorded=True),
-    ]

@@ -6,21 +6,14 @@ from typing import Any, TypeVar, cast
 
 from labctl.report.facts import Fact
 from labctl.report.figures.figure import Figure, Missing
-from labctl.report.table import Cell, Table, Tone
+from labctl.report.remarks import Remark
+from labctl.report.status import Status
+from labctl.report.table import Cell, Table
 
 T = TypeVar("T")
 
 #: Maximum number of characters on a page of a record's text, and of a recipe.
 _MOST_TEXT, _MOST_RECIPE = 2000, 100_000
-
-
-@dataclass(frozen=True)
-class Remark:
-    """A line that the reader needs; ``lead`` begins it."""
-
-    text: str
-    lead: str = ""
-    tone: Tone = ""
 
 
 @dataclass(frozen=True)
@@ -60,8 +53,8 @@ class Transcript:
 class Report:
     """A report on one run or several, or on an evaluation.
 
-    ``damaged``: requested runs that cannot be read, with the reason. ``transcripts_note``: which
-    questions the transcripts show.
+    ``status``: of each run; it stands first. ``damaged``: requested runs that cannot be read, with
+    the reason. ``transcripts_note``: which questions the transcripts show.
     """
 
     title: str
@@ -74,6 +67,7 @@ class Report:
     runs: Sequence[RunSection]
     damaged: Sequence[tuple[str, str]]
     method: Sequence[str]
+    status: Sequence[Status] = ()
     transcripts: Sequence[Transcript] = ()
     transcripts_note: str = ""
 

@@ -12,14 +12,15 @@ from labctl.records.evaluation import EndpointRecord
 from labctl.report.facts import evaluation_facts
 from labctl.report.figures.accuracy import evaluation_figures
 from labctl.report.figures.figure import Figure, Missing
-from labctl.report.page.content import Remark, Report, RunSection
+from labctl.report.page.content import Report, RunSection
 from labctl.report.page.evaluation_tables import (
     MeasuredEvaluation,
     evaluation_tables,
     transcripts,
 )
 from labctl.report.page.language import Language
-from labctl.report.page.sections import end_remarks, files_table
+from labctl.report.page.sections import files_table, gate_remarks
+from labctl.report.remarks import Remark
 from labctl.stats.intervals import Interval
 from labctl.stats.paired_answers import paired_difference
 from labctl.units import confidence
@@ -91,8 +92,6 @@ def _server(endpoint: EndpointRecord) -> str:
 
 def _marks(one: MeasuredEvaluation, words: Language) -> list[str]:
     marks = []
-    if one.end is None or one.end.state != "finished":
-        marks.append(words("UNFINISHED: these are the accuracies of what was answered so far."))
     if Execution.EMULATED in one.executions:
         marks.append(
             words(
@@ -215,7 +214,7 @@ def _section(one: MeasuredEvaluation, words: Language) -> RunSection:
 
 def _remarks(one: MeasuredEvaluation, words: Language) -> Iterator[Remark]:
     end = one.end
-    yield from end_remarks(end, words)
+    yield from gate_remarks(end, words)
     for note in (*one.record.plan_notes, *(end.notes if end else ())):
         yield Remark(note)
     for held in end.truncation if end else ():

@@ -11,6 +11,7 @@ from labctl.evaluation.directory import EvaluationDirectory
 from labctl.evaluation.results import table_of
 from labctl.records.board import Execution
 from labctl.records.evaluation import EvaluationEnd, EvaluationRecord, GenerationRecord, GradeRecord
+from labctl.report.accuracy_table import limit_tables, limit_text
 from labctl.report.page.content import Answer, Transcript
 from labctl.report.page.language import Language
 from labctl.report.table import ABSENT, Cell, Column, Table, quantity
@@ -67,13 +68,6 @@ class MeasuredEvaluation:
         return [model for model in asked if model not in proven]
 
 
-def limit_text(budget: Budget, words: Language) -> str:
-    """Return a limit in words."""
-    if budget is None:
-        return words("no limit")
-    return words("{count} tokens", count=budget)
-
-
 def measured_evaluation(run: RunDirectory) -> MeasuredEvaluation:
     """Read an evaluation from its directory. Raises ConfigError, also if nothing is graded."""
     directory = EvaluationDirectory(run)
@@ -89,34 +83,11 @@ def measured_evaluation(run: RunDirectory) -> MeasuredEvaluation:
 
 def evaluation_tables(one: MeasuredEvaluation, words: Language) -> Iterator[Table]:
     """Yield the accuracy at every limit, the answers behind it, and the graders' disagreements."""
-    for grader in one.table.graders:
-        yield _by_limit(one.table, grader, words)
+    yield from limit_tables(one.record, one.table, words)
     if one.table.graders:
         yield _details(one.table, one.table.graders[0], words)
     if one.table.disagreements:
         yield _disagreements(one, words)
-
-
-def _by_limit(table: AccuracyTable, grader: str, words: Language) -> Table:
-    """Return the experiment's table: a row for each variant, a column for each limit."""
-    columns = [
-        Column(words("Variant"), tip=words("A model and a prompt, as the recipe names them.")),
-        *(Column(limit_text(budget, words), numeric=True) for budget in table.budgets),
-    ]
-    rows = []
-    for variant in table.variants:
-        cells = [table.cell(variant, budget, grader) for budget in table.budgets]
-        rows.append([Cell(variant, recorded=True), *(_share(cell) for cell in cells)])
-    note = words("Share of right answers, with its 95 % interval.")
-    return Table(words("Accuracy by {grader}", grader=grader), columns, rows, note)
-
-
-def _share(cell: Accuracy | None) -> Cell:
-    if cell is None or cell.share is None or cell.interval is None:
-        return ABSENT
-    low, high = cell.interval.low * 100, cell.interval.high * 100
-    text = f"{cell.share * 100:.1f} % ({low:.1f} – {high:.1f})"
-    return Cell(text, cell.share)
 
 
 def _details(table: AccuracyTable, grader: str, words: Language) -> Table:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from labctl.errors import ConfigError
@@ -18,6 +19,7 @@ from labctl.report.page.language import Language
 from labctl.report.page.load_test import load_test_report, measured_load_test
 from labctl.report.page.markdown import markdown
 from labctl.report.page.pdf import find_browser, pdf
+from labctl.report.status import run_status
 from labctl.runs.record.directory import RunDirectory
 
 #: Characters removed from file names: names of figures contain ids of runs, which are untrusted.
@@ -54,10 +56,14 @@ def make_report(
 ) -> Report:
     """Return the report on runs. Raises ConfigError as :func:`write_report`."""
     if any(directory.is_evaluation for directory in directories):
-        return evaluation_report(measured_evaluation(_only(directories, "an evaluation")), words)
-    if any(directory.is_load_test for directory in directories):
-        return load_test_report(measured_load_test(_only(directories, "a load test")), words)
-    return build_report(directories, words, references)
+        only = _only(directories, "an evaluation")
+        report = evaluation_report(measured_evaluation(only), words)
+    elif any(directory.is_load_test for directory in directories):
+        only = _only(directories, "a load test")
+        report = load_test_report(measured_load_test(only), words)
+    else:
+        return build_report(directories, words, references)
+    return replace(report, status=[run_status(only)])
 
 
 def write_pages(

@@ -16,10 +16,10 @@ from labctl.compare.equal_latency.result import (
     Shift,
 )
 from labctl.compare.equal_latency.words import seconds_text, share_text
+from labctl.report.accuracy_table import limit_text
 from labctl.report.figures.figure import Figure, Missing
 from labctl.report.figures.latency import AXES, latency_figures
 from labctl.report.page.content import Report
-from labctl.report.page.evaluation_tables import limit_text
 from labctl.report.page.language import Language
 from labctl.report.table import ABSENT, Cell, Column, Table, quantity
 from labctl.units import duration

@@ -15,10 +15,11 @@ from labctl.records.run import RunEnd
 from labctl.report.facts import load_test_facts
 from labctl.report.figures.loads import load_figures
 from labctl.report.load_tables import load_name, load_tables
-from labctl.report.page.content import Remark, Report, RunSection, bounded
+from labctl.report.page.content import Report, RunSection, bounded
 from labctl.report.page.language import Language
 from labctl.report.page.load_answers import load_answers
-from labctl.report.page.sections import end_remarks, files_table
+from labctl.report.page.sections import files_table, gate_remarks
+from labctl.report.remarks import Remark
 from labctl.report.serving import headline
 from labctl.report.table import Table
 from labctl.runs.record.directory import RunDirectory
@@ -67,11 +68,6 @@ def load_test_report(one: MeasuredLoadTest, words: Language) -> Report:
 def _marks(one: MeasuredLoadTest, words: Language) -> Iterator[str]:
     """Yield what went wrong, and what the figures do not show."""
     endpoint = one.results.record.endpoint
-    if one.end is None or one.end.state != "finished":
-        yield words("UNFINISHED: these are the figures of the loads so far.")
-    if one.end is not None and one.end.failure is not None:
-        lead = words("Ended early ({blame}): ", blame=one.end.failure.blame)
-        yield lead + one.end.failure.message
     if endpoint.execution is Execution.EMULATED:
         yield words("EMULATED ({name}): does not show the speed of a board.", name=endpoint.name)
     stages = one.results.stages
@@ -114,7 +110,7 @@ def _section(one: MeasuredLoadTest, details: Sequence[Table], words: Language) -
 
 
 def _remarks(one: MeasuredLoadTest, words: Language) -> Iterator[Remark]:
-    yield from end_remarks(one.end, words)
+    yield from gate_remarks(one.end, words)
     for note in notes(one.results):
         yield Remark(note)
 

@@ -12,6 +12,7 @@ from labctl.records.trial import TrialRecord
 from labctl.report.figures.measured import MeasuredRun as FiguresRun
 from labctl.report.figures.measured import measured_run
 from labctl.report.result_tables import Results
+from labctl.report.status import Status, run_status
 from labctl.results.summary import VariantSummary
 from labctl.runs.record.directory import RunDirectory
 
@@ -24,6 +25,7 @@ class MeasuredRun:
     measured: FiguresRun
     end: RunEnd | None
     annotations: Annotations
+    status: Status
     origin: Origin | None = None
 
     @classmethod
@@ -35,6 +37,7 @@ class MeasuredRun:
             measured=measured,
             end=directory.end(),
             annotations=directory.annotations(),
+            status=run_status(directory),
             origin=directory.origin(),
         )
 
@@ -56,7 +59,7 @@ class MeasuredRun:
     @cached_property
     def results(self) -> Results:
         """Trials in the form for tables."""
-        return Results(self.run, self.trials, self.short, self.marks)
+        return Results(self.run, self.trials, self.short, self.marks, self.status)
 
     @property
     def rows(self) -> list[VariantSummary]:

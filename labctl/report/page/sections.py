@@ -11,11 +11,11 @@ from labctl.figures.trials import token_time
 from labctl.records.run import RunEnd
 from labctl.records.trial import TrialRecord, TrialState
 from labctl.report.facts import record_facts
-from labctl.report.page.content import Remark, RunSection
+from labctl.report.page.content import RunSection
 from labctl.report.page.language import Language
 from labctl.report.page.measured import MeasuredRun
+from labctl.report.remarks import Remark, remarks
 from labctl.report.table import ABSENT, Cell, Column, Table, quantity
-from labctl.report.tables import remarks
 from labctl.units import ranges
 
 
@@ -44,21 +44,11 @@ def _commands(one: MeasuredRun) -> list[str]:
 
 
 def _remarks(one: MeasuredRun, words: Language) -> list[Remark]:
-    found = [
-        Remark(remark.text, remark.lead, "bad" if "red" in remark.style else "")
-        for remark in remarks(one.run, one.trials, one.gates)
+    note = one.annotations.note
+    return [
+        *([Remark(note, words("Note: "))] if note else []),
+        *remarks(one.run, one.trials, one.gates),
     ]
-    if one.end is None:
-        found.insert(0, Remark(words("The run has not ended, or its controller died."), tone="bad"))
-    elif one.end.failure:
-        failure = one.end.failure
-        lead = words("Ended early ({blame}): ", blame=failure.blame)
-        found.insert(0, Remark(failure.message, lead, "bad"))
-    elif one.end.state == "interrupted":
-        found.insert(0, Remark(words("The run was interrupted."), tone="bad"))
-    if one.annotations.note:
-        found.insert(0, Remark(one.annotations.note, words("Note: ")))
-    return found
 
 
 def _conditions(one: MeasuredRun, words: Language) -> Table:
@@ -182,17 +172,9 @@ def _temperature(start: int | None, highest: int | None) -> Cell:
     return Cell(f"{begin}{highest / 1000:.0f} °C", highest)
 
 
-def end_remarks(end: RunEnd | None, words: Language) -> Iterator[Remark]:
-    """Yield the reason for an irregular end of a run, and its gates."""
-    if end is None:
-        yield Remark(words("The run has not ended, or its controller died."), tone="bad")
-        return
-    if end.failure is not None:
-        lead = words("Ended early ({blame}): ", blame=end.failure.blame)
-        yield Remark(end.failure.message, lead, "bad")
-    elif end.state == "interrupted":
-        yield Remark(words("The run was interrupted."), tone="bad")
-    for gate in end.gates:
+def gate_remarks(end: RunEnd | None, words: Language) -> Iterator[Remark]:
+    """Yield the gates of a run."""
+    for gate in end.gates if end else ():
         lead = {
             True: words("Gate kept: "),
             False: words("Gate MISSED: "),

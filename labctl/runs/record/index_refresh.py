@@ -127,7 +127,7 @@ def _facts(directory: RunDirectory, stamp: str) -> Entry:
             )
         run, trials, end = directory.run(), directory.trials(), directory.end()
         origin = directory.origin()
-        warm_ups = sum(trial.repeat == 0 for trial in directory.plan().trials)
+        plan = directory.plan()
     except ConfigError as error:
         return damaged_entry(name, error.message, annotations, stamp)
     entry = entry_of(
@@ -137,7 +137,7 @@ def _facts(directory: RunDirectory, stamp: str) -> Entry:
         end,
         annotations=annotations,
         stamp=stamp,
-        warm_ups=warm_ups,
+        plan=plan,
         origin=origin,
     )
     if not entry.is_storable:
