@@ -176,15 +176,12 @@ def test_a_report_that_nobody_reads_ends_quietly(options: list[str], tmp_path: P
     script = """
         import sys
         from pathlib import Path
-        from records_made import run, trial
+        from records_made import plan, planned_run, run, trial
         from labctl.cli import root
         from labctl.runs.record.directory import RunDirectory
 
-        path = Path("runs/20261122T041111Z-q8-q2-latency-f146cb")
-        path.mkdir(parents=True)
-        (path / "run.json").write_text(run(path.name).model_dump_json())
-        (path / "plan.json").write_text("{}")
-        RunDirectory(path).add(trial(1))
+        record = run("20261122T041111Z-q8-q2-latency-f146cb")
+        planned_run(Path("runs"), record, plan()).add(trial(1))
         root.main(["report", *sys.argv[1:]])
     """
     (tmp_path / "devices.yaml").write_text(DEVICES)

@@ -207,27 +207,31 @@ def test_a_command_goes_on_to_its_own_end_when_nobody_reads_its_progress(
     assert running.returncode == ExitStatus.INFRA
 
 
-def test_a_run_keeps_its_exit_status_when_nobody_reads_its_table() -> None:
+def test_a_run_keeps_its_exit_status_when_nobody_reads_its_table(tmp_path: Path) -> None:
     script = """
         import sys
         from pathlib import Path
-        from records_made import run, trial
+        from records_made import plan, planned_run, run, trial
         from labctl.cli.output import tell
         from labctl.records.trial import TrialState
         from labctl.runs.runner import Outcome
         from labctl.runs.record.directory import RunDirectory
 
         failed = trial(1, state=TrialState.FAILED)
-        outcome = Outcome(RunDirectory(Path(".")), run("r"), (failed,), ())
+        directory = planned_run(Path.cwd(), run("20261122T041111Z-q2-abcdef"), plan())
+        outcome = Outcome(directory, run("20261122T041111Z-q2-abcdef"), (failed,), ())
         sys.exit(40 + tell(outcome, sys.argv[1], None))
     """
     for kind in ("json", "table"):
+        (folder := tmp_path / kind).mkdir()
         read, write = os.pipe()
         os.close(read)
         words = [sys.executable, "-c", textwrap.dedent(script), kind]
         path = os.pathsep.join(filter(None, sys.path))
         environment = {**os.environ, "PYTHONPATH": path}
-        ended = subprocess.run(words, stdout=write, stderr=-1, env=environment, check=False)
+        ended = subprocess.run(
+            words, cwd=folder, stdout=write, stderr=-1, env=environment, check=False
+        )
         os.close(write)
         assert (ended.returncode, ended.stderr) == (41, b"")
 
@@ -235,12 +239,12 @@ def test_a_run_keeps_its_exit_status_when_nobody_reads_its_table() -> None:
 @pytest.mark.parametrize(("state", "status"), [("ok", 3), ("failed", 41)])
 @pytest.mark.parametrize("kind", ["json", "table"])
 def test_a_run_whose_table_cannot_be_written_names_the_command_that_prints_it(
-    kind: str, state: str, status: int
+    kind: str, state: str, status: int, tmp_path: Path
 ) -> None:
     script = """
         import sys
         from pathlib import Path
-        from records_made import run, timing, trial
+        from records_made import plan, planned_run, run, timing, trial
         from labctl.cli.output import tell
         from labctl.cli.root import explaining
         from labctl.errors import HostError
@@ -250,7 +254,8 @@ def test_a_run_whose_table_cannot_be_written_names_the_command_that_prints_it(
 
         sys.stdout = explaining(sys.stdout)
         one = trial(1, state=TrialState(sys.argv[2]), timing=timing([100]))
-        outcome = Outcome(RunDirectory(Path("r-1")), run("r"), (one,), ())
+        directory = planned_run(Path.cwd(), run("20261122T041111Z-q2-abcdef"), plan())
+        outcome = Outcome(directory, run("20261122T041111Z-q2-abcdef"), (one,), ())
         try:
             sys.exit(40 + tell(outcome, sys.argv[1], None))
         except HostError as error:
@@ -262,9 +267,10 @@ def test_a_run_whose_table_cannot_be_written_names_the_command_that_prints_it(
     environment = {**os.environ, "PYTHONPATH": path}
     with Path("/dev/full").open("wb") as full:
         ended = subprocess.run(
-            words, stdout=full, stderr=-1, env=environment, check=False, text=True
+            words, cwd=tmp_path, stdout=full, stderr=-1, env=environment, check=False, text=True
         )
-    said = "cannot write standard output: No space left on device; `labctl report r-1` prints"
+    said = "cannot write standard output: No space left on device; "
+    said += "`labctl report 20261122T041111Z-q2-abcdef` prints"
     assert said in ended.stderr
     assert ended.returncode == status
 

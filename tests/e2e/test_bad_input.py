@@ -103,7 +103,7 @@ def lab(
         ("rnu tiny", "No such command 'rnu' (did you mean 'run'?)"),
         ("--nonsense", "No such option '--nonsense'"),
         ("run", "Missing argument 'RECIPE'"),
-        ("run tiny --bord rk1", "'--bord'. (Did you mean one of: '--board', '--build', '--on'?)"),
+        ("run tiny --bord rk1", "No such option '--bord' (did you mean '--board'?)"),
         ("run tiny extra", "Got unexpected extra argument (extra)"),
         ("run tiny --board", "Option '--board' requires an argument"),
         ("build --target rk3568 --jobs many", "'many' is not a valid integer range"),

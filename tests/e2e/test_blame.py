@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -70,8 +71,11 @@ def kept(lab: LabUnderTest, kind: str, states: tuple[str, ...] = ("ok", "failed"
     assert tuple(trial["state"] for trial in trials) == states
     assert {trial["failure"]["blame"] for trial in trials if trial["failure"]} <= {"infra"}
     assert trials[0]["timing"]["generated_tokens"] == trials[0]["parameters"]["tokens"]
+    (plan,) = lab.root.glob("runs/*/plan.json")
+    planned = Counter(one["variant"] for one in json.loads(plan.read_text())["trials"])
     for trial in trials:
-        row = rf"^{trial['variant']} +{int(trial['state'] == 'ok')}/1 "
+        name = trial["variant"]
+        row = rf"^{name} +{int(trial['state'] == 'ok')}/{planned[name]} "
         assert re.search(row, report.text, re.MULTILINE), report.text
 
 

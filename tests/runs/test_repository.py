@@ -85,10 +85,14 @@ def finish(directory: RunDirectory, **changes: object) -> None:
 
 
 def test_warm_ups_count_as_no_trials(folder: Path) -> None:
-    planned = PlannedRecord(
-        number=1, variant="q2", model="q2_k", repeat=0, parameters={}, warm_up_pass=False
-    )
-    directory = planned_run(folder, run(), plan().model_copy(update={"trials": (planned,)}))
+    planned = tuple(
+        PlannedRecord(
+            number=number, variant="q2", model="q2_k", repeat=number - 1, parameters={},
+            warm_up_pass=False,
+        )
+        for number in (1, 2, 3)
+    )  # fmt: skip
+    directory = planned_run(folder, run(), plan().model_copy(update={"trials": planned}))
     directory.add(trial(1, repeat=0))
     directory.add(trial(2))
     (row,) = RunRepository(folder).query()

@@ -111,7 +111,7 @@ def test_nothing_is_sent_that_is_not_permitted(
 
 def test_the_hash_of_the_board_is_found_once_or_given() -> None:
     board = ScriptedTransport("sha256sum\n")
-    assert board.files_hash(30).command is None  # it has none, as it is made
+    assert board.files_hash(30).command == ()  # it has none, as it is made
     board.use_hash(None)
     assert board.files_hash(30).command == ("sha256sum",)
     assert board.files_hash(30).command == ("sha256sum",)
