@@ -81,14 +81,14 @@ def show_load_test(
 
     directory = LoadTestDirectory(run.path)
     results, end = results_of(directory), directory.end()
-    gates = end.gates if end else ()
+    gates, status = end.gates if end else (), run_status(run)
     if result_format in TABLES and output is None:
         console, wide = output_console(), result_format == "wide"
-        print_status(console, run_status(run))
+        print_status(console, status)
         print_load_test(console, results, gates, wide=wide)
     else:
         form = "table" if result_format in TABLES else result_format
-        write_result(load_test_text(form, results, gates, end, strict=strict), output)
+        write_result(load_test_text(form, results, gates, end, status, strict=strict), output)
 
 
 def facts_of_load_test(run: RunDirectory, *, as_json: bool) -> None:

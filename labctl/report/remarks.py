@@ -34,7 +34,7 @@ def remarks(
 ) -> list[Remark]:
     """Return remarks for the reader of a table. ``told``: last lines that the reader has seen."""
     rows = summarise(trials, run.variants, wanted_precision(run))
-    found = [*_moves(trials), *map(_gate, gates), *map(Remark, reasons(run, trials))]
+    found = [*_moves(trials), *map(gate_remark, gates), *map(Remark, reasons(run, trials))]
     found += [Remark(f"note: {note}") for note in run.plan_notes]
     return [*found, *(one for row in rows for one in _of_variant(row, trials, told))]
 
@@ -50,7 +50,8 @@ def _moves(trials: Sequence[TrialRecord]) -> Iterator[Remark]:
         yield Remark(text, f"measured on {len(numbers)} boards: ", "strong")
 
 
-def _gate(gate: GateRecord) -> Remark:
+def gate_remark(gate: GateRecord) -> Remark:
+    """Return the judgement of a gate."""
     tones: dict[bool | None, tuple[str, Tone]] = {
         True: ("kept", "good"),
         False: ("MISSED", "bad"),

@@ -20,8 +20,11 @@ from labctl.report.details import plain, print_lines, print_table
 from labctl.report.load_tables import load_tables
 from labctl.report.page.language import Language
 from labctl.report.page.load_answers import load_answers
+from labctl.report.remarks import gate_remark
 from labctl.report.rows import rows_csv
-from labctl.report.table import plain_cells
+from labctl.report.status import Status
+from labctl.report.table import STYLES, plain_cells
+from labctl.report.tables import print_status
 from labctl.units import duration
 
 _LEGEND = {
@@ -82,9 +85,8 @@ def print_load_test(
     answers = load_answers(results, Language("en"))
     print_lines(console, [f"[bold]{plain(answer)}[/]" for answer in answers])
     for gate in gates:
-        word, style = ("kept", "green") if gate.passed else ("MISSED", "bold red")
-        text = f"{gate.variant} {gate.metric} {gate.limit}: {gate.detail}"
-        print_lines(console, [f"[{style}]gate {word}: [/]{plain(text)}"])
+        remark = gate_remark(gate)
+        print_lines(console, [f"[{STYLES[remark.tone]}]{remark.lead}[/]{plain(remark.text)}"])
     print_lines(console, [plain(note) for note in notes(results)])
     loops = dict.fromkeys(one.stage.loop for one in results.stages)
     print_lines(console, [f"[dim]{' '.join([*(_LEGEND[loop] for loop in loops), _TERMS])}[/]"])
@@ -165,6 +167,7 @@ def load_test_text(
     results: LoadTestResults,
     gates: Sequence[GateRecord],
     end: RunEnd | None,
+    status: Status,
     *,
     strict: bool = False,
 ) -> str:
@@ -177,19 +180,20 @@ def load_test_text(
     if form == "json":
         return load_test_json(results, gates)
     if form == "table":
-        return _table_text(results, gates)
+        return _table_text(results, gates, status)
     from labctl.report.ci.load_cases import load_test_suite
     from labctl.report.ci.texts import ci_text
 
     def result(own: str) -> str:
-        text = _table_text(results, gates)
+        text = _table_text(results, gates, status)
         return f"```\n{text}```\n" if own == "md" else text
 
     return ci_text(form, load_test_suite(results, gates, end, strict=strict), result)
 
 
-def _table_text(results: LoadTestResults, gates: Sequence[GateRecord]) -> str:
+def _table_text(results: LoadTestResults, gates: Sequence[GateRecord], status: Status) -> str:
     file = io.StringIO()
     console = Console(file=file, width=200, color_system=None, emoji=False)
+    print_status(console, status)
     print_load_test(console, results, gates, wide=True)
     return file.getvalue()

@@ -12,6 +12,7 @@ from typing import Literal
 from labctl.errors import Blame
 from labctl.evaluation.directory import EvaluationDirectory
 from labctl.evaluation.serving.directory import LoadTestDirectory
+from labctl.evaluation.serving.results import results_of
 from labctl.index.entry import evaluation_verdict, timing_verdict
 from labctl.index.rows import verdict_of
 from labctl.records.run import PlanRecord, RunEnd, RunRecord
@@ -158,12 +159,14 @@ def _early(end: RunEnd | None, *, is_held: bool) -> Reason | None:
 
 
 def _of_trials(trials: Sequence[TrialRecord], end: RunEnd | None) -> Reason | None:
-    """Return the first failure of the program, or else of another kind, a missed gate, a skip."""
+    """Return the first failure of the program, or else a missed gate, another failure, a skip."""
     failed = [(t, t.failure) for t in trials if t.state is TrialState.FAILED and t.failure]
     failed.sort(key=lambda pair: pair[1].blame is not Blame.JOB)
+    missed = _missed(end)
     for trial, failure in failed:
-        return Reason.of(failure, f"trial {trial.number}, {trial.variant}")
-    if missed := _missed(end):
+        if missed is None or failure.blame is Blame.JOB:
+            return Reason.of(failure, f"trial {trial.number}, {trial.variant}")
+    if missed:
         return missed
     skipped = (t for t in trials if t.skip_reason)
     return next((Reason(f"{t.variant}: {t.skip_reason}") for t in skipped), None)
@@ -195,7 +198,8 @@ def _evaluation_status(directory: EvaluationDirectory, *, is_held: bool) -> Stat
 
 def _load_test_status(directory: RunDirectory) -> Status:
     record, end, is_held = directory.serving(), directory.end(), directory.is_held()
-    loads = len(LoadTestDirectory(directory.path).stages)
+    results = results_of(LoadTestDirectory(directory.path))
+    loads = sum(bool(one.metrics and one.metrics.completed) for one in results.stages)
     return Status(
         record.id,
         _state(end, verdict_of(end), is_held=is_held),

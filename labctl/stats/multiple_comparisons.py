@@ -1,8 +1,10 @@
 """Multiple comparisons with the best: the variants that may have the smallest true value.
 
 J. C. Hsu, Annals of Statistics 9(5), 1981, and Multiple Comparisons, 1996, chapter 4. With the
-given error, the set contains the true best, whatever the true values are: noise alone would place
-the best this far behind another variant in so few cases. All computation uses natural logarithms.
+given error, the set contains the true best: noise alone would place the best this far behind
+another variant in so few cases. This holds for variants of one noise; if the best is several times
+as noisy as the others and has few repeats, the set lacks it more often. All computation uses
+natural logarithms.
 """
 
 import math
@@ -45,14 +47,15 @@ def may_be_best(
 
     Args:
         variants: repeats of each variant, all with values above 0; estimates are geometric means.
-        error: greatest probability that the set lacks the true best.
+        error: probability that the set lacks the true best, if all variants have one noise.
         stopped: repeating may have stopped because a result was precise, see
             :func:`labctl.stats.intervals.stopping_cost`.
 
-    If no variant has two repeats, the noise is unknown, and every variant may be the best. Raises
+    If no variant has two repeats, the noise is unknown, and every variant may be the best, as an
+    only one is. Raises
     ValueError for a variant without repeats.
     """
-    means = _means(variants, stopped=stopped)
+    means = _means(variants, stopped=stopped) if len(variants) > 1 else None
     if means is None:
         return [True] * len(variants)
     loudest = max(one.square for one in means)

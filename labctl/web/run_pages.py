@@ -105,7 +105,10 @@ async def stream(request: Request, name: str, skip: int = 0) -> Response:
 
 
 def run_facts(one: IndexedRun | None) -> list[tuple[str, str]]:
-    """Return the facts of a run in the index: names (keys of translations) and values."""
+    """Return the facts of a run in the index: names (keys of translations) and values.
+
+    Its state is on its page already, in the report or above.
+    """
     if one is None:
         return []
     run = one.run
@@ -115,8 +118,6 @@ def run_facts(one: IndexedRun | None) -> list[tuple[str, str]]:
         "Board": run.board or "",
         "Target": run.target or "",
         "Execution": run.execution or "",
-        "State": run.state,
-        "Verdict": run.verdict or "",
         "Failure": run.failure or run.damage or "",
         "Started (UTC)": run.started[:19].replace("T", " "),
         "Ended (UTC)": (run.finished or "")[:19].replace("T", " "),

@@ -116,5 +116,22 @@ def test_streams_have_a_highest_number_that_keeps_the_limits(tmp_path: Path) -> 
     assert first.startswith("Up to 1 stream, the most that was tried, 95 % of the requests")
     slow = measured(tmp_path / "slow", Load(None, requests=20), limits=LatencyLimits(ttft_ns=1))
     first, why, _ = load_answers(slow, Language("en"))
-    assert first == "No load keeps the limits; the lowest was 1 stream."
+    assert first == "No number of streams keeps the limits; the lowest was 1 stream."
     assert why.startswith("At 1 stream 0 % of the requests keep every limit: p50 of TTFT is 100 ms")
+
+
+@pytest.mark.parametrize("limits", [LIMITS, None])
+def test_failed_requests_are_blamed_and_no_limit_that_is_kept(
+    limits: LatencyLimits | None, tmp_path: Path
+) -> None:
+    loads = (Load(1.0, requests=120), Load(5.0, requests=120, failure=LOST, each=5))
+    answers = list(load_answers(measured(tmp_path, *loads, limits=limits), Language("en")))
+    assert "At 5.00 requests/s 24 of 120 requests failed." in answers
+    assert not any("limit 1.00 s" in one or "behind" in one for one in answers)
+
+
+def test_a_load_without_an_answer_is_no_load_that_keeps_the_limits(tmp_path: Path) -> None:
+    loads = (Load(None, requests=120), Load(None, requests=120, failure=LOST))
+    answers = " ".join(load_answers(measured(tmp_path, *loads, limits=LIMITS), Language("en")))
+    assert "the most that was tried" not in answers
+    assert "no request was answered." in answers

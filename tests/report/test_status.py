@@ -97,8 +97,17 @@ LOST = Failure(kind="DeviceLost", blame=Blame.INFRA, message="rk1 is gone")
             False,
             f"failed: 2 of 2 {AT}; job: gate missed: q2_k tpot_ms <= 9: 10",
         ),
+        (
+            (*GOOD, trial(4, state=TrialState.FAILED, failure=LOST)),
+            end(gates=(MISSED,)),
+            False,
+            f"failed: 2 of 2 {AT}; job: gate missed: q2_k tpot_ms <= 9: 10",
+        ),
     ],
-    ids=["passed", "running", "trial failed", "link lost", "interrupted", "killed", "gate missed"],
+    ids=[
+        *("passed", "running", "trial failed", "link lost", "interrupted", "killed"),
+        *("gate missed", "gate missed beside a lost link"),
+    ],
 )
 def test_the_line_says_state_trials_time_and_reason(
     trials: Sequence[TrialRecord], ended: RunEnd | None, held: bool, line: str

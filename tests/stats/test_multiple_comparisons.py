@@ -71,3 +71,8 @@ def test_a_stop_at_a_precise_result_makes_the_set_no_smaller() -> None:
     measured = searches(12, 6)["apart"].measured(chance)
     plain, stopped = may_be_best(measured), may_be_best(measured, stopped=True)
     assert sum(stopped) >= sum(plain)
+
+
+def test_an_only_variant_is_the_best() -> None:
+    assert may_be_best(variants([1.0, 1.1])) == [True]
+    assert may_be_best([]) == []

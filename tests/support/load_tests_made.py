@@ -35,12 +35,13 @@ LOST = Failure.of(HostError("the server is gone", hint="check the server's log")
 
 @dataclass(frozen=True)
 class Load:
-    """One load: a rate, its end, its requests; ``failure``: that of each of them."""
+    """One load: a rate, its end, its requests; ``failure``: that of every ``each``-th of them."""
 
     rate: float | None = 5.0
     stop: Any = "done"
     requests: int = 60
     failure: Failure | None = None
+    each: int = 1
 
 
 def made_load_test(
@@ -76,12 +77,13 @@ def made_load_test(
 def _rows(load: Load, stage: StageRecord) -> list[RequestRecord]:
     times = [number / (load.rate or 10.0) for number in range(load.requests)]
     rows = rows_of(times, one_slot(0.1)(times), planned=load.rate is not None)
-    changes: dict[str, Any] = {"stage": stage.number, "failure": load.failure}
-    if load.failure is None:
-        changes |= {"completion_tokens": 8, "counted_by": "usage", "prompt_tokens": 9}
-    else:
-        changes |= {"arrivals_ns": ()}
-    return [row.model_copy(update=changes) for row in rows]
+    good = {"completion_tokens": 8, "counted_by": "usage", "prompt_tokens": 9}
+    failed: dict[str, Any] = {"failure": load.failure, "arrivals_ns": ()}
+    return [
+        row.model_copy(update={"stage": stage.number, **(failed if fails else good)})
+        for number, row in enumerate(rows)
+        for fails in [load.failure is not None and number % load.each == 0]
+    ]
 
 
 def _record(run: str, resolved: Any) -> ServingRecord:

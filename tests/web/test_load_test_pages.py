@@ -43,7 +43,7 @@ KINDS = {
     "gone": (
         [Load(stop="server-lost", requests=3, failure=LOST)],
         "failed",
-        "failed: loads measured: 1; ended",
+        "failed: loads measured: 0; ended",
         "No measured request was answered.",
         "infra: the server is gone",
         "3 failed: the server is gone",
@@ -51,7 +51,7 @@ KINDS = {
     "nothing": (
         [Load(stop="interrupted", requests=0)],
         "interrupted",
-        "interrupted: loads measured: 1; ended",
+        "interrupted: loads measured: 0; ended",
         "No measured request was answered.",
         "2 requests had no answer at its end; not counted",
         "-not known",

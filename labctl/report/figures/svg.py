@@ -145,9 +145,11 @@ def _lines(path: str) -> str:
     """Return a path of lines without the points inside its horizontal and vertical ones."""
     points: list[tuple[str, str, str]] = []
     for command, x, y in _POINT.findall(path):
-        if command == "L" and len(points) > 1 and points[-1][0] == "L":
-            before, last = points[-2][1:], points[-1][1:]
-            if before[0] == last[0] == x or before[1] == last[1] == y or last == (x, y):
+        if command == "L" and len(points) > 1 and points[-1][0] == "L" and points[-2][1]:
+            (_, *before), (_, *last) = points[-2:]
+            if all(_is_between(*place) for place in zip(before, last, (x, y), strict=True)) and (
+                before[0] == last[0] == x or before[1] == last[1] == y or last == [x, y]
+            ):
                 points.pop()
         points.append((command, x, y))
     made, at = "", ("", "")
@@ -160,6 +162,11 @@ def _lines(path: str) -> str:
             made += f"{command}{x},{y}" if x else command
         at = x, y
     return made
+
+
+def _is_between(before: str, middle: str, after: str) -> bool:
+    low, high = sorted((float(before), float(after)))
+    return low <= float(middle) <= high
 
 
 def _shortest(group: Element) -> Element | None:

@@ -125,14 +125,15 @@ def _of_many(
 ) -> Iterator[str]:
     """Yield the variants that may be the fastest, and how much slower the recipe's first one is."""
     best, level = peers[0], _level(one, peers, judged)
-    slower = peers[len(level) :]
-    low, high = duration(best.token_ns), duration(level[-1].token_ns)
+    slower = [row for row in peers if row not in level]
+    times = [row.token_ns for row in level if row.token_ns is not None]
+    low, high = duration(min(times)), duration(max(times))
     values = {
         "best": best.variant,
         "names": words.some(row.variant for row in level),
         "count": len(peers),
         "where": where,
-        "time": low,
+        "time": duration(best.token_ns),
         "times": low if low == high else words("{low} to {high}", low=low, high=high),
     }
     if len(level) == 1:
@@ -163,7 +164,10 @@ def _of_many(
 def _level(
     one: MeasuredRun, peers: Sequence[VariantSummary], judged: Mapping[str, Row]
 ) -> Sequence[VariantSummary]:
-    """Return the variants that may be the fastest, or are as fast as the best one."""
+    """Return the variants that may be the fastest, or are as fast as the best one.
+
+    In the rounds that both have, a variant of a smaller estimate can be shown to be slower.
+    """
     repeats = [repeats_of(one.good[row.variant]) for row in peers]
     kept = may_be_best(repeats, stopped=wanted_precision(one.run) is not None)
     last = max(
@@ -171,7 +175,8 @@ def _level(
         for place, (row, is_kept) in enumerate(zip(peers, kept, strict=True))
         if is_kept or not place or judged[row.variant].verdict is Verdict.SAME
     )
-    return peers[: last + 1]
+    best, *others = peers[: last + 1]
+    return [best, *(row for row in others if judged[row.variant].verdict is not Verdict.SLOWER)]
 
 
 def _practical(one: MeasuredRun) -> float:

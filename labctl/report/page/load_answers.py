@@ -89,11 +89,12 @@ def _of_streams(
     kept: StageResult | None = None
     for one in sorted(streams, key=lambda one: one.stage.concurrency or 0):
         share = one.metrics.good_share if one.metrics else None
-        if share is None:
-            break
-        if share < FOLLOWS:
+        if share is None or share < FOLLOWS:
             if kept is None:
-                yield words("No load keeps the limits; the lowest was {load}.", load=_name(one))
+                yield words(
+                    "No number of streams keeps the limits; the lowest was {load}.",
+                    load=_name(one),
+                )
             else:
                 yield words(
                     "Up to {load}, {least} % of the requests or more keep every limit; at {beyond}"
@@ -126,7 +127,15 @@ def _why(one: StageResult, results: LoadTestResults, words: Language) -> str:
     if found is None or not found.completed:
         return words("At {load} no request was answered.", load=load)
     share = found.good_share
-    if share is None or share >= FOLLOWS:
+    missed, times, limit = _most_missed(one, results.record.limits)
+    if found.failed > max(missed, 0 if one.behind is None else one.behind * found.requests):
+        return words(
+            "At {load} {failed} of {count} requests failed.",
+            load=load,
+            failed=found.failed,
+            count=found.requests,
+        )
+    if times is None or share is None or share >= FOLLOWS:
         if one.behind is not None:
             return words(
                 "At {load} the server is behind by {share} of the requests.",
@@ -134,7 +143,6 @@ def _why(one: StageResult, results: LoadTestResults, words: Language) -> str:
                 share=f"{100 * one.behind:.0f} %",
             )
         return words("At {load} the server was too far behind: the load was cut off.", load=load)
-    times, limit = _most_missed(one, results.record.limits)
     sample = getattr(found, f"{times.key}_ns")
     if sample is None:
         return words("At {load} {share} of the requests are good.", load=load, share=_share(share))
@@ -155,12 +163,13 @@ def _share(value: float) -> str:
     return f"{100 * value:.0f} %"
 
 
-def _most_missed(one: StageResult, limits: LatencyLimits) -> tuple[LimitedTime, int]:
-    """Return the time whose limit most requests exceed, and the limit (ns)."""
+def _most_missed(one: StageResult, limits: LatencyLimits) -> tuple[int, LimitedTime | None, int]:
+    """Return the time whose limit (ns) most answers exceed, after their number; None if none is."""
 
     def missed(times: LimitedTime, limit: int) -> int:
         known = (times.of(row) for row in one.requests if row.failure is None)
         return sum(value is not None and value > limit for value in known)
 
     limited = [(times, limit) for times in TIMES if (limit := times.limit(limits)) is not None]
-    return max(limited, key=lambda pair: missed(*pair))
+    found = [(missed(times, limit), times, limit) for times, limit in limited]
+    return max(found, key=lambda one: one[0], default=(0, None, 0))
