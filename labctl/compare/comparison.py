@@ -29,6 +29,8 @@ class Basis(StrEnum):
     """Variants of one run that took turns: pairs by round."""
     UNPAIRED = "unpaired"
     """Variants of one run, one after the other."""
+    FEW_ROUNDS = "few-rounds"
+    """Variants of one run that took turns, but fewer than two rounds have both."""
     SESSIONS = "sessions"
     """Different runs; the run-to-run variation of this board is known."""
     UNKNOWN_SESSIONS = "unknown-sessions"

@@ -13,6 +13,7 @@ from labctl.stats.log_ratio import (
     LEAST_SESSIONS,
     LogRatio,
     Repeat,
+    are_interleaved,
     between_sessions,
     known_sessions,
     paired,
@@ -69,9 +70,11 @@ def estimate(pair: Pair, figure: TrialFigure, others: Sequence[Sessions]) -> Est
     if left.runs == right.runs and len(left.runs) == 1:
         mine, theirs = _repeats(right, figure), _repeats(left, figure)
         found = within_run(mine, theirs, stopped=stopped)
-        basis = Basis.PAIRED if found and found.is_paired else Basis.UNPAIRED
-        check = _check(found, mine, theirs)
-        return Estimate(found, basis, check=check)
+        if found and found.is_paired:
+            basis = Basis.PAIRED
+        else:
+            basis = Basis.FEW_ROUNDS if are_interleaved([*mine, *theirs]) else Basis.UNPAIRED
+        return Estimate(found, basis, check=_check(found, mine, theirs))
     mine, theirs = _repeats(right, figure), _repeats(left, figure)
     check = _mann_whitney(mine, theirs)
     groups = [[_values(rows, figure) for rows in group] for group in others]

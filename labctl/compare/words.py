@@ -50,6 +50,8 @@ def warnings(label: str, one: Estimate, *, differs: bool, error: float) -> tuple
             "measured one after the other, so drift counts as a difference: use"
             " `order: interleaved`"
         )
+    if one.basis is Basis.FEW_ROUNDS and one.found is not None:
+        found.append("fewer than two rounds have both, so drift counts as a difference")
     of_runs = one.basis in (Basis.SESSIONS, Basis.UNKNOWN_SESSIONS)
     if one.check is not None and differs != (one.check <= error) and (differs or not of_runs):
         name = "sign-flip test" if one.basis is Basis.PAIRED else "Mann-Whitney test"

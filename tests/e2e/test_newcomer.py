@@ -2,14 +2,17 @@
 
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import pytest
+from doc_commands import Written, block_commands
 from newcomer import COLUMNS, Newcomer, Shown, newcomer
 
 from labctl.build.builder import build
 from labctl.build.plan import BuildRequest
 from labctl.errors import ExitStatus
+from labctl.package_data import DOCS
 from labctl.retry import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
@@ -59,15 +62,53 @@ def good(shown: Shown, status: int = ExitStatus.OK) -> Shown:
     return shown
 
 
-def with_free_port(somebody: Newcomer) -> None:
+def with_free_port(somebody: Newcomer) -> str:
+    """Give the lab's virtual board a port that is free; return its address."""
     devices = somebody.lab / "devices.yaml"
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
     devices.write_text(devices.read_text().replace("127.0.0.1:5555", address))
+    return address
+
+
+def type_all(
+    somebody: Newcomer,
+    commands: list[Written],
+    more: Mapping[str, list[str]],
+    address: str,
+    *,
+    but: str = "^$",
+) -> list[tuple[Written, Shown]]:
+    """Type the commands of a page in order; return each with what it left.
+
+    more: words to add after a command that begins so, to make it short. but: a pattern of commands
+    that are not typed: what they need is not here.
+    """
+    typed = []
+    for written in commands:
+        line = " ".join(written.words)
+        if re.search(but, line):
+            continue
+        words = [word.replace("192.168.1.20:5555", address) for word in written.words]
+        added = [extra for start, extra in more.items() if line.startswith(start)]
+        words += added[0] if added else []
+        if words[0] == "init":  # it writes no file that is there
+            for old in ("devices.yaml", "recipes"):
+                somebody.forget(old)
+        shown = somebody.run(*words)
+        assert shown.status == ExitStatus.OK, f"{written}\n{shown.raw[-4000:]}"
+        typed.append((written, good(shown)))
+    return typed
+
+
+def yaml_blocks(page: Path) -> list[str]:
+    """Return the YAML files that a page shows."""
+    return re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
 
 
 def test_a_newcomers_walk(somebody: Newcomer) -> None:
+    """The pages of the first hour, command by command, and two mistakes."""
     lines = good(somebody.run("init", "--virtual")).lines
     assert "wrote devices.yaml (virtual)" in lines
     assert [line for line in lines if line.startswith("  labctl ")] == [
@@ -76,23 +117,22 @@ def test_a_newcomers_walk(somebody: Newcomer) -> None:
         "  labctl run recipes/first.yaml",
     ]
     assert max(map(len, lines)) <= COLUMNS
-    with_free_port(somebody)
+    address = with_free_port(somebody)
 
     offline = good(somebody.run("boards"), ExitStatus.INFRA)
     assert "labctl virtual-board" in offline.text  # what to do about it
 
+    short = {"build": BUILD[1:], "run": SMALL}
     with somebody.serving("virtual-board") as log:
         assert wait_until(lambda: "answers at" in log.read_text(), timeout=300, interval=0.1), (
             log.read_text()
         )
-        assert re.search(r"^virtual +connected ", good(somebody.run("boards")).text)
-        assert "nothing to do" in good(somebody.run(*BUILD)).text
-
-        plan = good(somebody.run("plan", "recipes/first.yaml", *SMALL))
-        assert re.search(r"q2_k +1 +8 ", plan.text)
-        assert "emulated" in plan.text
-
-        run = good(somebody.run("run", "recipes/first.yaml", *SMALL))
+        page, begun = DOCS / "virtual-boards.md", "^init|^virtual-board$"
+        shown = type_all(somebody, block_commands(page), short, address, but=begun)
+        by_line = {" ".join(written.words): one for written, one in shown}
+        assert re.search(r"^virtual +connected ", by_line["boards"].text)
+        assert "nothing to do" in by_line["build --target rk3568"].text
+        run = by_line["run recipes/first.yaml"]
         assert "EMULATED" in run.text
         heading, row = result(run)
         assert heading.split()[:3] == ["variant", "good", "TTFT"]
@@ -113,6 +153,25 @@ def test_a_newcomers_walk(somebody: Newcomer) -> None:
         mistake = good(somebody.run("run", "recipes/frist.yaml"), ExitStatus.CONFIG)
         assert "frist.yaml" in mistake.text
         assert "first" in mistake.text
+
+        page = DOCS / "first-recipe.md"
+        first, second = yaml_blocks(page)
+        somebody.write("recipes/mine.yaml", first)
+        few = {"run recipes/mine.yaml --set": [], "run": ["--set", "tokens=8"]}
+        for written, one in type_all(somebody, block_commands(page), few, address):
+            assert written.words[0] != "run" or "1/1" in one.text
+        somebody.write("recipes/mine.yaml", second)
+        plan = good(somebody.run("plan", "recipes/mine.yaml"))
+        assert "emulated" in plan.text
+
+        # A board on a cable and one with sshd are not here; a file of the user's own neither.
+        absent = "^init --ssh|^bench"
+        page = DOCS / "getting-started.md"
+        type_all(somebody, block_commands(page), short, address, but=absent)
+
+        few = ["--set", "tokens=8", "--set", "repeats=1", "--set", "warm_up=0"]
+        short = {"build": BUILD[1:], "plan": few, "run": few}
+        type_all(somebody, block_commands(DOCS.parent / "README.md"), short, address)
 
     # The wheel has the pages; the manual is complete without a checkout.
     assert "first-recipe" in good(somebody.run("docs")).text

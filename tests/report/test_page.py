@@ -212,6 +212,17 @@ def test_the_answer_says_that_variants_did_not_take_turns(tmp_path: Path) -> Non
     assert "one after the other" not in answer_of(tmp_path / "turns", measured())
 
 
+def test_the_answer_says_that_too_few_rounds_have_both(tmp_path: Path) -> None:
+    """They took turns: a's last two and b's first two failed."""
+    made = timed_run(a=[100.0, 101.0, 99.0, 100.0], b=[150.0, 151.0, 149.0, 150.0])
+    kept = [
+        one for one in made.trials if (one.repeat <= 2) == (one.variant == made.trials[0].variant)
+    ]
+    told = answer_of(tmp_path, MeasuredRun(made.run, kept))
+    assert "Fewer than two rounds have both, so that drift counts as a difference." in told
+    assert "one after the other" not in told
+
+
 def test_the_answer_compares_no_unlike_variants(tmp_path: Path) -> None:
     made = measured()
     hot = {"q8_0": "inactive", "q2_k": "active"}

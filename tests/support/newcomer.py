@@ -83,6 +83,20 @@ class Newcomer:
                 process.stop(running)
         return Shown(status, b"".join(seen).decode(errors="replace"))
 
+    def write(self, name: str, text: str) -> None:
+        """Write a file of the lab, as its user would with an editor."""
+        file = self.lab / name
+        file.write_text(text, encoding="utf-8")
+        file.chmod(0o644)
+
+    def forget(self, name: str) -> None:
+        """Remove a file or a folder of the lab, if it is there."""
+        path = self.lab / name
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
     @contextmanager
     def serving(self, *words: str) -> Iterator[Path]:
         """Leave a command running in another terminal; yield the file of its output."""

@@ -39,7 +39,10 @@ _UNKNOWN = (
     " {reason}."
 )
 _UNLIKE = "{best} ({time} a token) and {other} ({against}) are not compared {where}: {reason}."
-_AFTER = "They were measured one after the other, so that drift counts as a difference."
+_DRIFT = {
+    Basis.UNPAIRED: "They were measured one after the other, so that drift counts as a difference.",
+    Basis.FEW_ROUNDS: "Fewer than two rounds have both, so that drift counts as a difference.",
+}
 
 _FASTEST = "{best} is the fastest of {count} variants {where}."
 _FASTEST_SAME = (
@@ -105,8 +108,10 @@ def fastest(
         yield takes(best, where, words)
     else:
         yield from _of_many(one, peers, judged, where, words)
-    if any(judged[row.variant].basis is Basis.UNPAIRED for row in peers[1:]):
-        yield words(_AFTER)
+    compared = [judged[row.variant] for row in peers[1:]]
+    for basis, text in _DRIFT.items():
+        if any(row.basis is basis and row.interval is not None for row in compared):
+            yield words(text)
     if unlike and len(timed) > 2:
         yield words(
             "Not compared with {best}: {names} ({reason}).",
