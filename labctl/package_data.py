@@ -21,7 +21,7 @@ GUIDES = (
     "getting-started",
     "first-recipe",
     "measuring",
-    "deploying",
+    "models",
     "accuracy",
     "serving",
     "virtual-boards",

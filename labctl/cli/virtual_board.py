@@ -99,7 +99,7 @@ SHIM_PRODUCT, SHIM = "sandbox-shim", "exec_shim.so"
     "--faults",
     "script",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="A YAML file of faults; `labctl docs faults` describes it.",
+    help="A YAML file of faults; `labctl docs virtual-boards` describes it.",
 )
 @click.option("--seed", type=int, help="Random seed for --faults; default: the file's own.")
 @click.option("--memory", type=SIZE, help="Memory size that the board reports, e.g. 2GB.")

@@ -13,7 +13,7 @@ _UNITS = {"1/s": "per second", "mC": "0.001 °C", "share": "share of 1", "number
 _TEXT = """\
 # Figures
 
-Made by `scripts/figures` from the declarations in `labctl/figures`.
+Made by `scripts/reference` from the declarations in `labctl/figures`.
 
 `name`: the key in `--json` and CSV, of a variant. `trial`: the column in `labctl export`. `gate`:
 the name in [gates](recipes.md#gates) (times in ms) and, if it is compared, of

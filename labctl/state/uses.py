@@ -1,6 +1,6 @@
 """Uses of a lab's boards: the rules for each kind.
 
-Each use is a job while it lasts. docs/queue-reference.md has the same table for people;
+Each use is a job while it lasts. docs/queue.md has the same table for people;
 :mod:`labctl.state.admission` applies it.
 """
 

@@ -18,7 +18,7 @@ LOOK = 10
 #: 2 to ± 10 points.
 _WIDENING = 1.02
 _NORMAL = NormalDist()
-#: Weight of the near end of the range in :func:`bounded_interval`; docs/comparing-reference.md has
+#: Weight of the near end of the range in :func:`bounded_interval`; docs/comparing.md has
 #: the simulated coverage.
 _NEAR = 0.75
 #: Number of random weighted means: other draws move the ends by about 1 % of the width.

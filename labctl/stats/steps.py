@@ -47,7 +47,7 @@ _TRIMMED = 0.9866
 _MADE = 300
 _FALSE = 0.01
 #: Maximum share of series of 100 nights without a step that show a step: read once, with any noise;
-#: and read each morning, with independent noise. docs/regressions.md has other kinds.
+#: and read each morning, with independent noise. docs/comparing.md has other kinds.
 FALSE_ONCE = 0.05
 FALSE_EACH_MORNING = 0.1
 #: Minimum gain of a step, in squares of the noise, even if noise alone had none.
@@ -101,7 +101,7 @@ class Step:
 def find_steps(values: Sequence[float]) -> list[Step]:
     """Return the steps in values above 0, in their order; levels are geometric means.
 
-    At most 5 % of series without a step show one; docs/regressions.md has the measured rates. Fewer
+    At most 5 % of series without a step show one; docs/comparing.md has the measured rates. Fewer
     than :data:`LEAST_SERIES` values show no step. Raises ValueError if a value is <= 0.
     """
     if not all(0 < value < math.inf for value in values):  # false for NaN

@@ -35,7 +35,7 @@ WAYS: dict[str, Way] = {
 
 
 def test_coverage_and_false_verdicts_under_the_noise_of_boards() -> None:
-    """The tables of docs/comparing-reference.md. No promise: intervals hold what their noise is."""
+    """The tables of docs/comparing.md. No promise: intervals hold what their noise is."""
     parts = {
         "all of it": realistic,
         "no throttling, no slow board": lambda sigma: replace(

@@ -1,4 +1,4 @@
-"""The table of mistakes that docs/evaluation-recipes.md shows: our graders and others."""
+"""The table of mistakes that docs/accuracy.md shows: our graders and others."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 from labelled_answers import FLEXIBLE_EXTRACT, STRICT_MATCH, grader, row
 
 pytestmark = pytest.mark.bench
-DOCS = Path(__file__).parents[2] / "docs" / "evaluation-recipes.md"
+DOCS = Path(__file__).parents[2] / "docs" / "accuracy.md"
 
 
 def test_the_table_of_mistakes() -> None:

@@ -18,7 +18,7 @@ from labctl.errors import ConfigError, HostError
 ROOT = Path(__file__).parents[2]
 E2E = "e2e/test_untrusted_build.py"
 RUN = "build/test_container_run.py"
-#: Each line of the table "What a source may do" in docs/untrusted.md, and the tests that try it.
+#: Each line of the table "What a source may do" in docs/security.md, and the tests that try it.
 TRIED = {
     "read the lab, the home folder, the environment": [f"{E2E}::test_what_a_build_cannot_do"],
     "read a CI's token in `.git/config`": [
@@ -75,7 +75,7 @@ TRIED = {
 
 
 def test_each_line_of_the_page_is_tried() -> None:
-    page = (ROOT / "docs" / "untrusted.md").read_text()
+    page = (ROOT / "docs" / "security.md").read_text()
     table = page.partition("## What a source may do")[2].partition("\n## ")[0]
     assert re.findall(r"^\| (.+?) \| ", table, re.MULTILINE)[1:] == list(TRIED)
     for test in {test for tests in TRIED.values() for test in tests}:

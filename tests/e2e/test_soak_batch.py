@@ -1,7 +1,8 @@
 """The scheduler at full size: 200 virtual boards, 2,000 jobs of one process, another user's runs.
 
-The boards' daemons, shells and agents run on this host too, which those of real boards do not: nearly
-one second of CPU a job. Jobs of 200 to 290 s leave it time for them. On a host that is busy with other things the makespan says little; the CPU time of a job does.
+The boards' daemons, shells and agents run on this host too, which those of real boards do not:
+nearly one second of CPU a job. Jobs of 200 to 290 s leave it time for them. On a host that is busy
+with other things the makespan says little; the CPU time of a job does.
 """
 
 import json

@@ -125,7 +125,7 @@ def test_a_plan_changes_what_the_engine_calls_its_tokens_and_its_warm_up() -> No
 
 
 def test_the_page_about_engines_names_what_there_is() -> None:
-    text = (PACKAGE.parent / "docs" / "engines.md").read_text()
+    text = (PACKAGE.parent / "docs" / "building.md").read_text()
     rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", text, re.MULTILINE)
     named = {name for row in rows for name in re.findall(r"\w+", row)}
     assert {"keys_model", "roles", "parse"} <= named

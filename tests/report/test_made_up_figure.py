@@ -108,4 +108,4 @@ def test_it_is_in_every_output(lab: Path) -> None:
 
 
 def test_the_page_of_figures_is_that_of_their_declarations() -> None:
-    assert (DOCS / "figures.md").read_text() == figure_list(), "run scripts/figures"
+    assert (DOCS / "figures.md").read_text() == figure_list(), "run scripts/reference"

@@ -1,4 +1,4 @@
-"""The table of docs/serving-reference.md, which `make soak-servers` makes again."""
+"""The table of docs/serving.md, which `make soak-servers` makes again."""
 
 import json
 from pathlib import Path

@@ -25,7 +25,7 @@ from server_table import Table, write_into
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(3600)]
 
-PAGE = Path(__file__).parents[2] / "docs" / "serving-reference.md"
+PAGE = Path(__file__).parents[2] / "docs" / "serving.md"
 #: Tokens of an answer, and requests of a load.
 TOKENS, REQUESTS = 12, 12
 #: Longest time of one labctl.
@@ -43,7 +43,7 @@ CHOICES = [
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Table]:
-    """The cells of this run; with all of them, docs/serving-reference.md gets the table."""
+    """The cells of this run; with all of them, docs/serving.md gets the table."""
     table = Table(tmp_path_factory.getbasetemp() / "servers.json")
     yield table
     print(f"\n{table.markdown()}")

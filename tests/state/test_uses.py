@@ -20,7 +20,7 @@ from labctl.state.state import LabState, lab_state
 from labctl.state.uses import QUEUED_KINDS, USE_KINDS, USES, Use, UseKind
 from labctl.transport.local import LocalConfig
 
-DOCS = Path(__file__).parents[2] / "docs" / "queue-reference.md"
+DOCS = Path(__file__).parents[2] / "docs" / "queue.md"
 WORDS: dict[str, dict[str, object]] = {
     "queues": {"waits": True, "fails": False},
     "counts": {"counts": True, "no": False},

@@ -61,7 +61,7 @@ def test_a_stop_at_a_difference_with_a_look_every_ten_questions(discordant: floa
 def test_coverage_with_several_samples_of_questions_that_differ(
     questions: int, samples: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Near 0 and 1, in the middle, all or nothing, and all alike: docs/comparing-reference.md."""
+    """Near 0 and 1, in the middle, all or nothing, and all alike: docs/comparing.md."""
     monkeypatch.setattr(proportions, "_DRAWS", 1000)  # other draws move an end, not the coverage
     cells = {
         (accuracy, alike): covered(Questions(questions, samples, accuracy, alike), runs=800, seed=9)

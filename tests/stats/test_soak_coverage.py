@@ -68,7 +68,7 @@ def test_differences_that_are_not_there() -> None:
 
 
 def test_unequal_noise_and_numbers_are_no_promise() -> None:
-    """The figures of docs/comparing-reference.md."""
+    """The figures of docs/comparing.md."""
     for few, many, quiet, loud in (
         (3, 3, 0.01, 0.03),
         (5, 5, 0.01, 0.03),

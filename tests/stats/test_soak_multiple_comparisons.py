@@ -17,7 +17,7 @@ def test_the_true_best_is_in_the_set(kind: str, cells: int, repeats: int) -> Non
 
 @pytest.mark.parametrize("repeats", [2, 3, 5, 10])
 def test_the_noise_of_the_best_alone_is_no_promise(repeats: int) -> None:
-    """The figures of docs/comparing-reference.md: 60 equal cells, one three times as noisy."""
+    """The figures of docs/comparing.md: 60 equal cells, one three times as noisy."""
     search = Search([0.0] * 60, [0.06] + [0.02] * 59, repeats)
     found = share_with_the_best(search, count=2000, seed=repeats)
     print(f"the best alone is noisy, {repeats} repeats: {found:.1%}")

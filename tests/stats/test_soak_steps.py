@@ -1,4 +1,4 @@
-"""How often a step is found that is none, and a step where it is: docs/regressions.md has these."""
+"""How often a step is found that is none, and a step where it is: docs/comparing.md has these."""
 
 import numpy as np
 import pytest

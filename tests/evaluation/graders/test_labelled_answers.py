@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from labelled_answers import Share, grader, is_for_work, labelled, mistakes, row
 
-DOCS = Path(__file__).parents[3] / "docs" / "evaluation-recipes.md"
+DOCS = Path(__file__).parents[3] / "docs" / "accuracy.md"
 
 
 def test_each_answer_has_two_verdicts_for_its_graders() -> None:
