@@ -17,7 +17,7 @@ from labctl.index.rows import LISTED, parameter_text
 from labctl.runs.record.baselines import find_only_run
 from labctl.runs.record.repository import RunRepository
 from labctl.suggestions import unknown
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -14,7 +14,7 @@ from labctl.board.agent import BoardAgent
 from labctl.board.facts import SECTION, sections
 from labctl.board.lease import BoardLease, Lease
 from labctl.board.running_jobs import running_jobs
-from labctl.board.upload.transfer import PARTIAL
+from labctl.board.upload.resumable import PARTIAL
 from labctl.errors import ConfigError, printable
 from labctl.transport.base import Transport, remote_words, require
 

@@ -27,7 +27,7 @@ from labctl.board.agent import LINK_LOSSES
 from labctl.board.facts import SECTION, sections
 from labctl.board.lease import Fence
 from labctl.board.upload.client import ChunkedFile
-from labctl.board.upload.transfer import (
+from labctl.board.upload.resumable import (
     PARTIAL,
     PREFIX,
     DeliveryOptions,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from labctl.board.facts import NEAREST, SECTION, sections
 from labctl.board.lease import INCOMING
-from labctl.board.upload.transfer import PARTIAL
+from labctl.board.upload.resumable import PARTIAL
 from labctl.errors import printable
 from labctl.transport.base import Transport, remote_words, require
 

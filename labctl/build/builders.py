@@ -16,7 +16,7 @@ from labctl.config.target import Target
 from labctl.distribution import install_extra
 from labctl.errors import ConfigError, HostError, ToolMissing
 from labctl.suggestions import listed, unknown
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 
 
 def ssh_builder(host: str | None, lab_root: Path | None) -> Builder:

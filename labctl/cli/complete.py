@@ -27,7 +27,7 @@ def recipes(ctx: click.Context) -> Iterable[str]:
 def boards(ctx: click.Context) -> Iterable[str]:
     """Name the lab's boards."""
     from labctl.config.lab import find_lab
-    from labctl.transport.registry import TRANSPORTS
+    from labctl.transport.built_in import TRANSPORTS
 
     return find_lab(_folder(ctx), TRANSPORTS).lab.boards
 
@@ -48,7 +48,7 @@ def jobs(ctx: click.Context) -> Iterable[str]:
     from labctl.config.lab import find_lab
     from labctl.database.base import patience
     from labctl.state.state import lab_state
-    from labctl.transport.registry import TRANSPORTS
+    from labctl.transport.built_in import TRANSPORTS
 
     with patience(0.0):
         return [job.id for job in lab_state(find_lab(_folder(ctx), TRANSPORTS)).jobs.list()]
@@ -86,7 +86,7 @@ def baselines(ctx: click.Context) -> Iterable[str]:
     from labctl.config.lab import find_lab
     from labctl.database.base import patience
     from labctl.state.state import lab_state
-    from labctl.transport.registry import TRANSPORTS
+    from labctl.transport.built_in import TRANSPORTS
 
     lab = find_lab(_folder(ctx), TRANSPORTS)
     with patience(0.0):

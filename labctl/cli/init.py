@@ -26,9 +26,9 @@ from labctl.text_types import (
     split_hop,
 )
 from labctl.transport.base import OpenOptions, check_remote_path
+from labctl.transport.built_in import TRANSPORTS
 from labctl.transport.hdc import HDC_SERVER, HdcServerConfig, HdcTcpConfig
 from labctl.transport.hdc_server.shared import attached_boards
-from labctl.transport.registry import TRANSPORTS
 from labctl.transport.ssh.config import SshConfig
 
 _FIRST_RECIPE = Path("recipes") / "first.yaml"

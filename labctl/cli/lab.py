@@ -10,7 +10,7 @@ from labctl.errors import ConfigError
 from labctl.files import host_reads
 from labctl.folders import state_dir
 from labctl.transport.base import OpenOptions, Transport
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 
 if TYPE_CHECKING:
     from labctl.runs.record.directory import RunDirectory

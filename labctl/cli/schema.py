@@ -43,8 +43,8 @@ def schema(kind: Kind) -> None:
         model = LoadTestRecipe
     elif kind == "devices":
         from labctl.config.lab import lab_model
-        from labctl.config.transport import installed_transports
-        from labctl.transport.registry import TRANSPORTS
+        from labctl.config.transport_plugins import installed_transports
+        from labctl.transport.built_in import TRANSPORTS
 
         model = lab_model((*TRANSPORTS, *installed_transports()))
     elif kind == "nightly":

@@ -29,7 +29,7 @@ from labctl.hdc.daemon.authorisation import Authorisation, Mode
 from labctl.hdc.daemon.daemon import PortTaken
 from labctl.hdc.daemon.version_profile import Version
 from labctl.text_types import NAME_RULE, is_name, split_endpoint
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 from labctl.virtual.board import Served, VirtualBoard, serve
 from labctl.virtual.fault_script import load_script
 

@@ -28,7 +28,7 @@ from labctl.config.power import Meter
 from labctl.config.quotas import Quota
 from labctl.config.switches import Switches
 from labctl.config.target import target_names
-from labctl.config.transport import TransportConfig, installed_transports, kind_of
+from labctl.config.transport import TransportConfig, kind_of
 from labctl.config.types import (
     BoardPath,
     DatabaseUrl,
@@ -365,6 +365,8 @@ def find_lab(start: Path, transports: tuple[type[TransportConfig], ...]) -> LabF
         )
     document = Document.read(root / FILE_NAME)
     if others := _kinds(document.value) - {kind_of(one) for one in transports}:
+        from labctl.config.transport_plugins import installed_transports  # slow, seldom needed
+
         transports = (*transports, *installed_transports(others))
     return LabFile(root, document.validated(lab_model(transports), context={LAB_ROOT: root}))
 

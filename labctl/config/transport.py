@@ -1,15 +1,9 @@
-"""The base of a transport's model in devices.yaml, and the transports of installed packages."""
+"""The base of a transport's model in devices.yaml."""
 
-import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Collection
 from typing import Any, ClassVar, get_args, get_type_hints
 
 from labctl.errors import HostError
-
-#: Entry points of packages that bring a transport. The name of one is the kind in devices.yaml; it
-#: names a tuple of models.
-GROUP = "labctl.transports"
 
 
 class TransportConfig(ABC):
@@ -76,28 +70,3 @@ def kind_of(model: type[TransportConfig]) -> str:
     """Return the kind of a model."""
     (kind,) = get_args(get_type_hints(model)["kind"])
     return str(kind)
-
-
-def installed_transports(kinds: Collection[str] | None = None) -> list[type[TransportConfig]]:
-    """Import the models that installed packages have of these kinds; None: of all.
-
-    Raises ConfigError that names the package.
-    """
-    from labctl.config.plugins import imported, installed, the_only, unusable  # slow, seldom needed
-
-    offered = [entry for entry in installed(GROUP) if kinds is None or entry.name in kinds]
-    models: list[type[TransportConfig]] = []
-    for name in dict.fromkeys(entry.name for entry in offered):
-        entry = the_only("transport", [one for one in offered if one.name == name])
-        found = imported("transport", entry)
-        if not isinstance(found, tuple) or not found or not all(map(_is_model, found)):
-            raise unusable("transport", entry, f"{entry.value} is not a tuple of TransportConfigs")
-        if {kind_of(model) for model in found} != {name}:
-            raise unusable("transport", entry, f"the kind of {entry.value} is not {name!r}")
-        models += found
-    return models
-
-
-def _is_model(candidate: object) -> bool:
-    is_model = inspect.isclass(candidate) and issubclass(candidate, TransportConfig)
-    return is_model and not inspect.isabstract(candidate)

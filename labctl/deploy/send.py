@@ -11,7 +11,7 @@ from typing import Self
 
 from labctl.board.store import BoardStore
 from labctl.board.upload.client import ChunkedFile
-from labctl.board.upload.transfer import DeliveryOptions
+from labctl.board.upload.resumable import DeliveryOptions
 from labctl.deploy.plan import DeployPlan, Object
 from labctl.errors import ConfigError, InfraError
 from labctl.files import write_atomic

@@ -23,7 +23,7 @@ from virtual_process import virtual_board_process
 from labctl.board.lease import Fence
 from labctl.board.store import BoardStore, StoredObject
 from labctl.board.upload.client import CHUNK_BYTES, ChunkedFile
-from labctl.board.upload.transfer import DeliveryOptions
+from labctl.board.upload.resumable import DeliveryOptions
 from labctl.deploy.plan import Object, plan
 from labctl.deploy.send import deploy
 from labctl.folders import cache_dir

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from labctl.board.upload import transfer as delivery
+from labctl.board.upload import resumable as delivery
 from labctl.board.upload.client import ChunkedFile, Counters
-from labctl.board.upload.transfer import DeliveryOptions, Destination, deliver
+from labctl.board.upload.resumable import DeliveryOptions, Destination, deliver
 from labctl.errors import BoardError, BoardNoSpace, DeviceLost, InfraError
 from labctl.transport.linked import Stream
 from labctl.transport.testing import Answer, ScriptedTransport

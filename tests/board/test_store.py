@@ -9,7 +9,7 @@ from wrapped_transport import WrappedTransport
 
 from labctl.board.store import STAT, BoardStore, StoredObject
 from labctl.board.upload.client import ChunkedFile
-from labctl.board.upload.transfer import PREFIX, DeliveryOptions, pushing
+from labctl.board.upload.resumable import PREFIX, DeliveryOptions, pushing
 from labctl.errors import BoardError, ConfigError, DeviceLost, InfraError, IntegrityError
 from labctl.transport.base import TransferOptions, Transport, remote_words
 

@@ -19,7 +19,7 @@ from labctl.state.groups import NewGroup
 from labctl.state.health import Healths
 from labctl.state.job import NewJob
 from labctl.state.state import lab_state
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 
 
 def a_night(root: Path, monkeypatch: pytest.MonkeyPatch, more: str) -> None:

@@ -10,7 +10,7 @@ from labctl.cli.root import run_cli
 from labctl.config.lab import find_lab
 from labctl.config.lab_edit import add_board, remove_boards
 from labctl.errors import ConfigError
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 
 BOARD = """\
   {name}:

@@ -11,7 +11,7 @@ from labctl.errors import ConfigError
 from labctl.state.health import Health
 from labctl.state.job import NewJob
 from labctl.state.state import LabState, lab_state
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 
 LONG = "x" * 100_000
 DAY = 86_400.0

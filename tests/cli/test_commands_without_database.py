@@ -28,7 +28,7 @@ from labctl.runs.inputs.prepare import read_recipe
 from labctl.runs.resume import ResumeRequest
 from labctl.runs.run import RunRequest
 from labctl.state.state import lab_state
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 
 
 @pytest.fixture

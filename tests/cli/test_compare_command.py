@@ -15,7 +15,7 @@ from labctl.records.run import Origin, RunEnd
 from labctl.records.trial import TrialState
 from labctl.runs.record.directory import RunDirectory
 from labctl.state.state import lab_state
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 
 MODELS = {"q2_k": model(), "q8_0": model("q8_0", "Q8_0")}
 RECIPE = {"name": "q2", "matrix": {"model": ["q2_k", "q8_0"]}}

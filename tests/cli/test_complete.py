@@ -12,7 +12,7 @@ from labctl import process
 from labctl.cli.root import cli
 from labctl.config.lab import find_lab
 from labctl.state.state import lab_state
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 
 SHELLS = ("bash", "zsh", "fish")
 

@@ -13,7 +13,7 @@ from cli_calls import Labctl
 from labctl.config.lab import find_lab
 from labctl.state.events import this_user
 from labctl.state.state import LabState, lab_state
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 from labctl.units import parse_local_time
 
 HOUR = 3600.0

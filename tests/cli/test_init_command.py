@@ -15,7 +15,7 @@ from labctl.cli.root import run_cli
 from labctl.config.lab import WORKDIR, find_lab
 from labctl.config.target import load_target
 from labctl.package_data import TOOLCHAINS
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 from labctl.transport.ssh.config import SshConfig
 from labctl.virtual.board import Served, VirtualBoard, serving
 

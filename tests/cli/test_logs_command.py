@@ -10,7 +10,7 @@ from labctl.records.events import End, Note
 from labctl.runs.record.directory import LOCK
 from labctl.state.job import Job, NewJob
 from labctl.state.state import LabState, lab_state
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 
 RUN = "20261123T015140Z-q8-latency-b318de"
 

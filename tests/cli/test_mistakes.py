@@ -18,7 +18,7 @@ from labctl.cli.root import run_cli
 from labctl.config.lab import find_lab
 from labctl.runs.board.claim import board_state, lock_board, note_of_use
 from labctl.runs.board.lab_lease import BoardUse
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 
 MISTAKES: list[dict[str, Any]] = yaml.safe_load(
     Path(__file__).with_name("mistakes.yaml").read_text()

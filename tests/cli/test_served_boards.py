@@ -11,8 +11,8 @@ from hdc_server import OTHER_USB_KEY, UART_KEY, USB_KEY, Board, StandInServer, s
 
 from labctl.cli.root import run_cli
 from labctl.config.lab import find_lab
+from labctl.transport.built_in import TRANSPORTS
 from labctl.transport.hdc import HdcServerConfig, HdcTcpConfig
-from labctl.transport.registry import TRANSPORTS
 from labctl.virtual.board import VirtualBoard, serving
 
 OFFLINE = "7001005458323933328a01ce3e513b00"

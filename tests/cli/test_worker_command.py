@@ -9,7 +9,7 @@ from postgres_server import PostgresServer
 from labctl.cli.root import run_cli
 from labctl.config.lab import find_lab
 from labctl.state.state import lab_state
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 
 BOARD = "{target: rk3568, transport: {kind: hdc, link: tcp, address: '127.0.0.1:%d'}%s}"
 

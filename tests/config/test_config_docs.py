@@ -13,7 +13,7 @@ from labctl.config.schema import Kind
 from labctl.config.yaml.document import parse
 from labctl.engines.registry import make_engine
 from labctl.evaluation.recipe import EvaluationRecipe
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

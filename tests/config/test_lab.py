@@ -9,8 +9,8 @@ from labctl.config.power import CommandMeter, HttpMeter
 from labctl.config.yaml.document import parse
 from labctl.errors import ConfigError
 from labctl.text_types import LAB_ROOT
+from labctl.transport.built_in import TRANSPORTS
 from labctl.transport.hdc import HdcServerConfig, HdcTcpConfig
-from labctl.transport.registry import TRANSPORTS
 from labctl.virtual import sandbox
 
 TWO_BOARDS = """\

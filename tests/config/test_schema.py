@@ -21,7 +21,7 @@ from labctl.evaluation.recipe import EvaluationRecipe
 from labctl.evaluation.serving.recipe import LoadTestRecipe
 from labctl.farm.batch_plan import BatchPlan
 from labctl.farm.nightly.plan_file import NightPlan
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 
 Schema = dict[str, Any]
 

@@ -6,7 +6,7 @@ import pytest
 
 from labctl.config.lab import find_lab
 from labctl.errors import ConfigError
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 
 SWITCH = """lab: x
 boards:

@@ -18,7 +18,7 @@ from labctl.evaluation.prompts import PATTERNS
 from labctl.evaluation.recipe import load_evaluation
 from labctl.evaluation.serving.recipe import LoadTestRecipe
 from labctl.runs.inputs.prepare import read_recipe
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 
 ROOT = Path(__file__).parents[2]
 ALL = sorted(package_data.RECIPES.glob("*.yaml"))

@@ -7,7 +7,7 @@ from labctl.config.lab import Lab, lab_model
 from labctl.config.switches import CommandAction, HttpAction, Switch
 from labctl.config.yaml.document import parse
 from labctl.errors import ConfigError
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 
 BOARD = """\
 boards:

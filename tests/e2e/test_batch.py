@@ -14,7 +14,7 @@ from labs import LabUnderTest, blamed, said
 from labctl.config.lab import find_lab
 from labctl.retry import wait_until
 from labctl.state.state import lab_state
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 

@@ -25,8 +25,8 @@ from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.event_log import EVENTS, EventReader
 from labctl.runs.resume import ResumeRequest, resume
 from labctl.transport.base import Transport
+from labctl.transport.built_in import TRANSPORTS
 from labctl.transport.hdc import HdcTcpConfig
-from labctl.transport.registry import TRANSPORTS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 

@@ -26,7 +26,7 @@ from labctl import process
 from labctl.board.lease import Fence
 from labctl.board.store import STAT, BoardStore, StoredObject
 from labctl.board.upload.client import CHUNK_BYTES, WINDOW, ChunkedFile
-from labctl.board.upload.transfer import DeliveryOptions
+from labctl.board.upload.resumable import DeliveryOptions
 from labctl.deploy.send import Pace
 from labctl.errors import BoardNoSpace, ConfigError, InfraError
 from labctl.folders import cache_dir
@@ -173,7 +173,7 @@ from pathlib import Path
 from labctl.board.lease import Fence
 from labctl.board.store import BoardStore, StoredObject
 from labctl.board.upload.client import ChunkedFile
-from labctl.board.upload.transfer import DeliveryOptions
+from labctl.board.upload.resumable import DeliveryOptions
 from labctl.transport.hdc import HdcTcpConfig
 address, workdir, agent, file, sha256, size = sys.argv[1:]
 item = StoredObject(sha256, int(size))

@@ -26,8 +26,8 @@ from labctl.retry import wait_until
 from labctl.runs.board.lab_lease import BoardUse
 from labctl.runs.board.session import hold_board
 from labctl.transport.base import remote_words
+from labctl.transport.built_in import TRANSPORTS
 from labctl.transport.hdc import HdcTcpConfig
-from labctl.transport.registry import TRANSPORTS
 from labctl.virtual.board import Served, VirtualBoard, serving
 
 pytestmark = [

@@ -27,7 +27,7 @@ from pathlib import Path
 from labctl.board.lease import Fence
 from labctl.board.store import BoardStore, StoredObject
 from labctl.board.upload.client import ChunkedFile
-from labctl.board.upload.transfer import DeliveryOptions
+from labctl.board.upload.resumable import DeliveryOptions
 from labctl.transport.hdc import HdcTcpConfig
 address, workdir, agent, file, sha256, size = sys.argv[1:]
 with HdcTcpConfig(address=address).open() as transport:

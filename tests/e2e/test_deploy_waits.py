@@ -17,8 +17,8 @@ from labctl.runs.board.lab_lease import BoardUse
 from labctl.runs.board.session import hold_board
 from labctl.state.events import this_user
 from labctl.transport.base import Transport
+from labctl.transport.built_in import TRANSPORTS
 from labctl.transport.hdc import HdcTcpConfig
-from labctl.transport.registry import TRANSPORTS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 

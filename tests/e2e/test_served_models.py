@@ -17,7 +17,7 @@ from labctl.evaluation.servers.started import ServerRequest, StartedEndpoint, st
 from labctl.records.board import Execution
 from labctl.runs.observer import Observer
 from labctl.transport.base import OpenOptions
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 
 #: It takes many minutes to compile.
 pytestmark = [pytest.mark.e2e, pytest.mark.soak, pytest.mark.timeout(3000)]

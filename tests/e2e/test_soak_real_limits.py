@@ -21,7 +21,7 @@ from labctl.evaluation.endpoints.opening import Api
 from labctl.evaluation.servers.started import ServerRequest, StartedEndpoint, started_endpoint
 from labctl.records.evaluation import GenerationRecord
 from labctl.runs.observer import Observer
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 
 #: The server takes many minutes to compile.
 pytestmark = [pytest.mark.e2e, pytest.mark.soak, pytest.mark.timeout(6000)]

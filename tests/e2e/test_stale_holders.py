@@ -32,7 +32,7 @@ from labctl.board.lease import BoardLease, Fence
 from labctl.board.prune import Pruner
 from labctl.board.store import BoardStore
 from labctl.board.upload.client import ChunkedFile
-from labctl.board.upload.transfer import DeliveryOptions
+from labctl.board.upload.resumable import DeliveryOptions
 from labctl.deploy.plan import describe
 from labctl.deploy.send import deploy
 from labctl.deploy.plan import plan

@@ -34,7 +34,7 @@ from labctl.records.board import Execution
 from labctl.retry import wait_until
 from labctl.runs.observer import Observer
 from labctl.transport.base import OpenOptions
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 from labctl.virtual import fault_script as f
 from labctl.virtual.control import Control
 

@@ -16,7 +16,7 @@ from labctl.config.lab import LabFile, find_lab
 from labctl.errors import SurvivingProcess
 from labctl.state.health import Health
 from labctl.state.state import lab_state
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 

@@ -21,7 +21,7 @@ from labctl.config.lab import find_lab
 from labctl.retry import wait_until
 from labctl.state.job import Job
 from labctl.state.state import LabState, lab_state
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.soak, pytest.mark.timeout(1200)]
 

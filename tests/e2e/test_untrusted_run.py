@@ -27,8 +27,8 @@ from labctl.state.health import NOT_LOOKED_THROUGH, BoardHealth, Health, Healths
 from labctl.state.job import Job
 from labctl.state.state import lab_state
 from labctl.transport.base import CommandResult, Transport
+from labctl.transport.built_in import TRANSPORTS
 from labctl.transport.hdc import HdcTcpConfig
-from labctl.transport.registry import TRANSPORTS
 from labctl.virtual.board import VirtualBoard, serving
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]

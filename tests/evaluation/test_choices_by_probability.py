@@ -15,7 +15,7 @@ from labctl.errors import ConfigError
 from labctl.evaluation.likeliest import letter_logprobs
 from labctl.evaluation.preview import preview
 from labctl.records.events import AnyEvent
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 
 APIS = ("openai-chat", "openai-completions", "llama-server")
 RIGHT, COUNT = "J", 6

@@ -24,7 +24,7 @@ from labctl.runs.inputs.untrusted_recipe import Workspace
 from labctl.state.health import Health
 from labctl.state.jobs import Jobs
 from labctl.state.state import LabState, lab_state
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 
 RECIPE = """\
 name: short

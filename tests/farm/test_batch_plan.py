@@ -8,7 +8,7 @@ from artifacts_made import make_artifact
 from labctl.config.lab import find_lab
 from labctl.errors import ConfigError
 from labctl.farm.batch_plan import without_agent
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 
 DEVICES = """\
 boards:

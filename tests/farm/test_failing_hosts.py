@@ -19,7 +19,7 @@ from labctl.config.lab import find_lab
 from labctl.retry import wait_until
 from labctl.state.job import NewJob
 from labctl.state.state import lab_state
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 
 HOSTS = ("lab1", "lab2", "lab3")
 BOARDS = tuple(f"rk{number}" for number in range(12))

@@ -33,7 +33,7 @@ from labctl.runs.inputs.prepare import read_recipe
 from labctl.state.job import NewJob
 from labctl.state.state import LabState, lab_state
 from labctl.transport.base import Transport
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 
 
 def _no_agent(lab_root: Path) -> None:

@@ -54,7 +54,7 @@ from labctl.state.job import Job, NewJob
 from labctl.state.jobs import Jobs
 from labctl.state.state import lab_state
 from labctl.state.uses import UseKind
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 
 RECIPE = """\
 name: sleeping

@@ -24,7 +24,7 @@ from labctl.farm.nightly.run import NightRequest, _planned
 from labctl.farm.nightly.sources import sources_of
 from labctl.records.night import NightRecord, NightVerdict
 from labctl.transport.base import Transport
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 
 
 @pytest.fixture

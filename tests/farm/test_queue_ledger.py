@@ -28,7 +28,7 @@ from labctl.runs.inputs.prepare import read_recipe, recipe_files
 from labctl.state.job import NewJob
 from labctl.state.state import lab_state
 from labctl.transport.base import Transport
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 
 RECIPE = """\
 name: sleeping

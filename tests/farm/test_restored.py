@@ -19,7 +19,7 @@ from labctl.runs.record.repository import RunRepository
 from labctl.state.job import Job, NewJob
 from labctl.state.state import lab_state
 from labctl.transport.base import Transport
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 
 RUN = "20260728T100000Z-q2-aaaaaa"
 

@@ -22,7 +22,7 @@ from labctl.retry import wait_until
 from labctl.runs.observer import Observer
 from labctl.runs.run import RunRequest
 from labctl.transport.base import Transport
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 
 JOBS = [FarmJob(str(number), "job", ("b-1",)) for number in range(6)]
 

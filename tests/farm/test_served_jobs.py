@@ -39,7 +39,7 @@ from labctl.records.night import NightRow
 from labctl.runs.board.lab_lease import BoardUse
 from labctl.runs.record.directory import RunDirectory
 from labctl.state.state import lab_state
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 
 DEVICES = """\
 boards:

@@ -35,7 +35,7 @@ from labctl.state.health import NOT_LOOKED_THROUGH, UNTRUSTED, Health, untrusted
 from labctl.state.job import NewJob
 from labctl.state.state import lab_state
 from labctl.state.uses import QUEUED_KINDS
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 
 RECIPE = """\
 name: pull

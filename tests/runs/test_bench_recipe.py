@@ -22,7 +22,7 @@ from labctl.records.board import BoardFacts, CpuFacts, Execution
 from labctl.runs.board.addressed import addressed_board, recognise
 from labctl.runs.inputs.bench import bench_document, model_entries, recipe_text
 from labctl.runs.inputs.prepare import read_recipe
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 
 HEX = "ab" * 32
 

@@ -16,8 +16,8 @@ from labctl.records.board import BoardFacts, Execution
 from labctl.runs.board.lab_lease import BoardUse, hardware_of
 from labctl.runs.board.session import BoardSession, hold_board
 from labctl.state.state import LabState, lab_state
+from labctl.transport.built_in import TRANSPORTS
 from labctl.transport.hdc import HdcTcpConfig
-from labctl.transport.registry import TRANSPORTS
 from labctl.virtual.board import Served, VirtualBoard, serving
 
 IN_USE = r"board b, which is also named a, is in use by .*@.* since .*: run q2"

@@ -15,8 +15,8 @@ from labctl.records.board import BoardFacts, CpuFacts, Execution
 from labctl.runs.board.claim import BoardClaim
 from labctl.runs.board.session import BoardSession
 from labctl.transport.base import CommandResult, Transport
+from labctl.transport.built_in import TRANSPORTS
 from labctl.transport.local import LocalTransport
-from labctl.transport.registry import TRANSPORTS
 
 RK3568 = load_target("rk3568")
 

@@ -23,8 +23,8 @@ from labctl.state.lease import StateLease
 from labctl.state.leases import BoardLeases
 from labctl.state.state import LabState, lab_state
 from labctl.transport.base import TransferOptions
+from labctl.transport.built_in import TRANSPORTS
 from labctl.transport.local import LocalConfig
-from labctl.transport.registry import TRANSPORTS
 
 FACTS = BoardFacts(execution=Execution.NATIVE_HOST, machine="m", kernel="k", boot_id="b")
 
@@ -249,7 +249,7 @@ from labctl.config.lab import find_lab
 from labctl.errors import LabctlError
 from labctl.runs.board.lab_lease import BoardUse
 from labctl.runs.board.lab_lease import lab_lease
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 lab = replace(find_lab(Path(sys.argv[1]), TRANSPORTS), lease_seconds=3.0)
 lease = lab_lease(lab, lab.board("b"), BoardUse("run q2"))
 lease.take("t" * 16)

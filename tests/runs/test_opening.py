@@ -22,7 +22,7 @@ from labctl.runs.runner import Outcome
 from labctl.state.events import this_user
 from labctl.state.state import lab_state
 from labctl.transport.base import CommandResult, Transport
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 
 METRIC = {"metric": "tokens_per_second", "unit": "tokens_per_s"}
 

@@ -40,7 +40,7 @@ from labctl.runs.record.lookup import find_run
 from labctl.runs.record.repository import RunRepository
 from labctl.runs.record.trash import move_to_trash
 from labctl.state.state import lab_state
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 
 FIRST, SECOND = "20261120T223000Z-q2-abcdef", "20261121T223000Z-q2-123456"
 BUILD = ArtifactIdentity(

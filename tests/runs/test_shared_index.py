@@ -20,7 +20,7 @@ from labctl.index.index import Index
 from labctl.runs.record.annotations import add_tags
 from labctl.runs.record.lookup import find_run
 from labctl.runs.record.repository import RunRepository, note_in_index
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 
 
 @pytest.fixture

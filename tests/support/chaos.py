@@ -31,7 +31,7 @@ from labctl.retry import wait_until
 from labctl.runs.inputs.prepare import read_recipe
 from labctl.state.job import Job, NewJob
 from labctl.state.state import LabState, lab_state
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 
 HOSTS = ("lab1", "lab2", "lab3")
 BOARDS = ("b-1", "b-2")

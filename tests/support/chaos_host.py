@@ -19,7 +19,7 @@ from labctl.database import postgresql
 from labctl.errors import LabctlError
 from labctl.farm.host_setup import host_worker
 from labctl.results.gates import leave_open
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 
 #: Imported when it is used; nothing of it starts a thread.
 _LATER = (

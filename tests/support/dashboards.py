@@ -14,7 +14,7 @@ from labctl.config.lab import LabFile, find_lab
 from labctl.retry import wait_until
 from labctl.runs.record.repository import RunRepository
 from labctl.state.state import lab_state
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 from labctl.web import server
 from labctl.web.app import make_app
 from labctl.web.dashboard import Listening

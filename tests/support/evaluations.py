@@ -12,7 +12,7 @@ from labctl.evaluation.recipe import EvaluationRecipe, load_evaluation
 from labctl.evaluation.run import EvaluationOutcome, EvaluationRequest, run_evaluation
 from labctl.records.events import AnyEvent
 from labctl.runs.observer import Observer
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 
 
 def sums_lab(root: Path, count: int) -> LabFile:

@@ -13,7 +13,7 @@ import agent_builds
 from labctl.config.lab import Board, LabFile, lab_model
 from labctl.config.yaml.document import parse
 from labctl.transport.base import OpenOptions, Transport
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 from labctl.virtual.board import Served, VirtualBoard, serving
 from labctl.virtual.control import Control
 

@@ -18,7 +18,7 @@ from labctl.farm.job import FarmJob, JobResult
 from labctl.farm.queue_engine import QueueEngine
 from labctl.farm.worker import Worker
 from labctl.state.state import lab_state
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 
 
 class Sleeping:

@@ -18,7 +18,7 @@ from labctl.build.artifact import artifacts_dir
 from labctl.config.lab import find_lab
 from labctl.retry import wait_until
 from labctl.state.state import LabState, lab_state
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from labctl.build.source import Folder
 from labctl.build.workspace import Program, Workspace, WorkspaceInputs
 from labctl.config.lab import find_lab
 from labctl.package_data import TOOLCHAINS
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 
 #: This machine's own kind: what is built starts here.
 TARGET = f"host-{platform.machine()}"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from labctl.board.store import BoardStore, StoredObject
 from labctl.board.upload.client import ChunkedFile
-from labctl.board.upload.transfer import DeliveryOptions
+from labctl.board.upload.resumable import DeliveryOptions
 
 
 def publish(

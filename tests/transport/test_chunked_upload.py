@@ -16,7 +16,7 @@ from wrapped_transport import WrappedTransport
 
 from labctl.board.store import BoardStore, StoredObject
 from labctl.board.upload.client import ChunkedFile
-from labctl.board.upload.transfer import DeliveryOptions
+from labctl.board.upload.resumable import DeliveryOptions
 from labctl.errors import LinkRefused
 from labctl.transport.base import TransferOptions, Transport
 from labctl.transport.file_transfer import FileTransfer

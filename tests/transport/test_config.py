@@ -21,7 +21,7 @@ MADE = """
 import sys
 from labctl.transport.hdc import HdcServerConfig, HdcTcpConfig
 from labctl.transport.local import LocalConfig
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 from labctl.transport.ssh.config import SshConfig
 made = (
     HdcTcpConfig(address="h:1"),

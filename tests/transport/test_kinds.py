@@ -16,9 +16,9 @@ from labctl.config.transport import TransportConfig
 from labctl.config.yaml.document import parse
 from labctl.errors import ConfigError, HostError
 from labctl.transport.base import OpenOptions, Transport, rules
+from labctl.transport.built_in import TRANSPORTS
 from labctl.transport.hdc import HdcServerConfig, HdcTcpConfig
 from labctl.transport.local import LocalConfig
-from labctl.transport.registry import TRANSPORTS
 from labctl.transport.ssh.config import SshConfig
 from labctl.transport.ssh.transport import SshTransport
 from labctl.transport.testing import ScriptedTransport
@@ -30,7 +30,7 @@ BELOW = {"transport", "hdc"}
 #: A model of an installed package is checked.
 ALLOWED = {
     ("cli/hdc/listing.py", "board.transport.kind == 'hdc'"),
-    ("config/transport.py", "issubclass(candidate, TransportConfig)"),
+    ("config/transport_plugins.py", "issubclass(candidate, TransportConfig)"),
 }
 KINDS = {get_args(get_type_hints(config)["kind"])[0] for config in TRANSPORTS}
 

@@ -17,7 +17,7 @@ from labctl.cli.root import run_cli
 from labctl.config.lab import find_lab
 from labctl.index.rows import TABLES, columns
 from labctl.runs.record.repository import RunRepository
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 
 LISTS = (
     "runs", "runs --json", "runs --wide", "runs --tag nightly", "boards probes",

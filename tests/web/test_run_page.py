@@ -6,7 +6,7 @@ from dashboards import served
 from measured_lab import RUNS, measured_lab
 
 from labctl.config.lab import find_lab
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 
 
 def test_a_report_is_sent_once_and_again_when_its_run_changes(tmp_path: Path) -> None:

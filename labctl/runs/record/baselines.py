@@ -11,7 +11,7 @@ from labctl.runs.record.lookup import find_run
 from labctl.state.baselines import Baseline
 from labctl.state.state import lab_state
 from labctl.suggestions import unknown
-from labctl.transport.registry import TRANSPORTS
+from labctl.transport.built_in import TRANSPORTS
 
 
 def set_baseline(

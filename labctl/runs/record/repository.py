@@ -180,7 +180,7 @@ def _shared_database(runs: Path) -> Database | None:
         named = b"database" in (root / DEVICES).read_bytes() or DATABASE_VARIABLE in os.environ
     if not named:
         return None  # most labs have no PostgreSQL: a list need not wait for a check of all boards
-    from labctl.transport.registry import TRANSPORTS
+    from labctl.transport.built_in import TRANSPORTS
 
     return lab_database(find_lab(root, TRANSPORTS))
 
