@@ -134,7 +134,7 @@ class Run:
 
     @property
     def state(self) -> str:
-        """Return ``finished``, ``failed``, ``interrupted``, ``unfinished`` or ``damaged``."""
+        """Return ``running``, ``finished``, ``failed``, ``interrupted`` or ``damaged``."""
         return self.row.state
 
     @property

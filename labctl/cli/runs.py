@@ -154,7 +154,7 @@ def print_runs(
     On standard error, names damaged runs, and the newest run if it ended before its first trial.
     """
     repository = RunRepository(runs, note)
-    found = repository.as_now(repository.query(wanted, limit=limit))
+    found = repository.query(wanted, limit=limit)
     if as_json:
         click.echo(json.dumps([one.document() for one in found], indent=2))
     elif found:

@@ -75,7 +75,7 @@ def find_sides(word: str, lab: LabFile, runs: Path, note: Note = silent) -> list
     if baseline:
         return baseline_sides(baseline, runs)
     if found[0].is_unfinished:
-        state = "in progress" if found[0].is_held() else "unfinished"
+        state = "running" if found[0].is_held() else "interrupted"
         note(f"run {found[0].path.resolve().name} is {state}: its trials so far are compared")
     return directory_sides(found[0])
 

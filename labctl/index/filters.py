@@ -9,7 +9,10 @@ from labctl.config.types import parse_duration
 from labctl.database.questions import select
 from labctl.index.rows import held_text, moment, parameter_text
 
-STATES = ("finished", "failed", "interrupted", "unfinished", "damaged")
+#: States for people. A stored run without an end is ``unfinished``: it is running if a controller
+#: holds its directory now, else interrupted.
+STATES = ("running", "finished", "failed", "interrupted", "damaged")
+STORED_STATES = ("finished", "failed", "interrupted", "unfinished", "damaged")
 KINDS = ("timing", "evaluation", "load-test")
 VERDICTS = ("passed", "failed", "infra", "config")
 _DAYS = re.compile(r"(\d{1,5})d")
@@ -35,6 +38,8 @@ class Filter:
     until: datetime | None = None
     #: Any of these states.
     states: tuple[str, ...] = ()
+    #: Ids of the runs that a controller drives now: what ``states`` means by running.
+    running: tuple[str, ...] = ()
     verdict: str | None = None
     #: ``timing`` or ``evaluation``.
     kind: str | None = None
@@ -53,8 +58,6 @@ class Filter:
 
 def no_state(word: str) -> str | None:
     """Return a hint for a word that lists show as a state, but no run has; None for other words."""
-    if word == "running":
-        return "'running' is an unfinished run that a controller drives: --state unfinished"
     if word in VERDICTS and word not in STATES:
         return f"{word!r} is a verdict: --verdict {word}"
     return None
@@ -158,7 +161,22 @@ def _own_parts(wanted: Filter) -> Iterator[Condition]:
         if (when := getattr(wanted, bound)) is not None:
             yield f"run.started {than} :{bound}", {bound: moment(when)}
     if wanted.states:
-        yield _any_of("run.state", "state", wanted.states)
+        parts, values = zip(*_state_parts(wanted), strict=True)
+        yield f"({' OR '.join(parts)})", {key: word for one in values for key, word in one.items()}
+
+
+def _state_parts(wanted: Filter) -> Iterator[Condition]:
+    """Yield one condition for each state; a run meets any of them."""
+    plain = tuple(state for state in wanted.states if state != "running")
+    if plain:
+        yield _any_of("run.state", "state", plain)
+    if not {"running", "interrupted"} & {*wanted.states}:
+        return
+    driven, values = _any_of("run.id", "driven", wanted.running or ("",))
+    if "running" in wanted.states:
+        yield f"run.state = 'unfinished' AND {driven}", values
+    if "interrupted" in wanted.states:
+        yield f"run.state = 'unfinished' AND NOT {driven}", values
 
 
 def _variant_condition(wanted: Filter, run: str, variant: str) -> Condition:

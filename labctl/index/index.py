@@ -18,7 +18,7 @@ from labctl.distribution import labctl_version
 from labctl.errors import ConfigError
 from labctl.index.filters import (
     KINDS,
-    STATES,
+    STORED_STATES,
     VERDICTS,
     Filter,
     run_condition,
@@ -437,7 +437,7 @@ def _checked(row: CheckedT) -> CheckedT:
         )
         if is_wrong:
             raise _damage(type(row).__name__)
-    if isinstance(row, RunRow) and row.state not in STATES:
+    if isinstance(row, RunRow) and row.state not in STORED_STATES:
         raise _damage("run")
     return row
 

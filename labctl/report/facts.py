@@ -173,7 +173,7 @@ def _of_run(run: RunRecord, *, from_results: bool) -> Iterator[Fact]:
 
 def _of_end(end: RunEnd | None) -> Iterator[Fact]:
     if end is None:
-        yield Fact("state", "unfinished", "no end.json")
+        yield Fact("state", "not ended", "no end.json")
         return
     for name, value in end.model_dump(mode="json", exclude={"schema_version", "resumed"}).items():
         yield from _flat(name, value, "end.json")

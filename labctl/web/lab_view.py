@@ -106,11 +106,14 @@ class LabView:
     def runs(self, wanted: Filter, page: int = 1) -> tuple[list[IndexedRun], int]:
         """Return a page of runs, newest first, and the number of all runs. Raises HostError."""
         skip = (page - 1) * PAGE_RUNS
-        found = self.repository.answer(
-            lambda index: (index.runs(wanted, limit=PAGE_RUNS, skip=skip), index.count(wanted))
+        repository = self.repository
+        found = repository.answer(
+            lambda index: (
+                repository.runs_now(index, wanted, limit=PAGE_RUNS, skip=skip),
+                index.count(repository.as_of_now(index, wanted)),
+            )
         )
-        rows, count = found or ([], 0)
-        return self.repository.as_now(rows), count
+        return found or ([], 0)
 
     def executions(self) -> Mapping[str, str | None]:
         """Return the execution of each board that was measured: ``board``, ``emulated`` …"""
@@ -129,8 +132,9 @@ class LabView:
         """
         if not is_run_id(name):
             return None, None
-        found = self.repository.answer(lambda index: index.runs(Filter(ids=(name,)))) or []
+        found = self.repository.answer(
+            lambda index: self.repository.runs_now(index, Filter(ids=(name,)))
+        )
         directory = RunDirectory(self.runs_folder / name)
         there = directory.path.is_dir() and not directory.path.is_symlink()
-        now = next(iter(self.repository.as_now(found)), None)
-        return now, (directory if there else None)
+        return next(iter(found or []), None), (directory if there else None)

@@ -92,7 +92,7 @@ def test_a_run_that_came_to_nothing_is_named_until_another_begins(
 
 
 def test_filters_join_and_json_has_the_plain_values(labctl: Labctl) -> None:
-    words = ("--quantization", "q8_0", "--since", "2026-11-21", "--state", "unfinished")
+    words = ("--quantization", "q8_0", "--since", "2026-11-21", "--state", "interrupted")
     (found,) = json.loads(labctl("runs", *words, "--json")[0])
     assert (found["id"], found["token_low_ns"], found["tags"]) == (SECOND, 110_000_000, [])
     assert found["models"][0]["sha256"] == model("q8").sha256
@@ -146,7 +146,7 @@ def test_an_age_and_an_offset_are_moments(labctl: Labctl) -> None:
 
 
 def test_a_run_with_a_controller_is_running(lab: Path, labctl: Labctl) -> None:
-    assert "unfinished" in labctl("runs")[0]
+    assert "interrupted" in labctl("runs")[0]
     with RunDirectory(lab / "runs" / SECOND).held():
         assert "running" in labctl("runs")[0]
 

@@ -38,7 +38,7 @@ def test_a_figure_of_a_trial_names_its_raw_file_or_that_it_is_missing(
 
 def test_facts_of_a_run_come_from_its_files(directory: RunDirectory) -> None:
     facts = {fact.name: fact for fact in run_facts(directory)}
-    assert (facts["state"].value, facts["state"].origin) == ("unfinished", "no end.json")
+    assert (facts["state"].value, facts["state"].origin) == ("not ended", "no end.json")
     directory.finish(RunEnd(state="finished", finished=BEGAN))
     add_tags(directory, ["nightly"])
     facts = {fact.name: fact for fact in run_facts(directory)}

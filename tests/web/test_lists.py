@@ -43,11 +43,11 @@ def row(text: str, name: str) -> str:
 def test_a_run_with_a_controller_is_running(dashboard: Served) -> None:
     text = dashboard.ask("GET", "/runs").text
     assert "mark running" in row(text, f"run-{LIVE}")
-    assert "mark unfinished" in row(text, f"run-{DEAD}")
+    assert "mark interrupted" in row(text, f"run-{DEAD}")
     states = {
         one["id"]: one["state"] for one in dashboard.ask("GET", "/api/v1/runs").json()["runs"]
     }
-    assert states == {LIVE: "running", DEAD: "unfinished", DONE: "finished"}
+    assert states == {LIVE: "running", DEAD: "interrupted", DONE: "finished"}
     assert dashboard.ask("GET", f"/api/v1/runs/{LIVE}").json()["state"] == "running"
 
 

@@ -5,11 +5,11 @@ import secrets
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from labctl.config.lab import DATABASE_VARIABLE, find_lab, find_lab_root
 from labctl.config.lab import FILE_NAME as DEVICES
@@ -74,19 +74,31 @@ class RunRepository:
 
         A damaged run has the state ``damaged``, and only the facts in its id. Raises HostError.
         """
-        return self._ask(lambda index: index.runs(wanted, limit=limit))
+        return self._ask(lambda index: self.runs_now(index, wanted, limit=limit))
 
-    def as_now(self, found: Iterable[IndexedRun]) -> list[IndexedRun]:
-        """Return runs of the index with the state ``running`` where a controller drives them.
-
-        Only the lock of a run's directory shows that.
-        """
+    def runs_now(
+        self, index: Index, wanted: Filter | None = None, *, limit: int | None = None, skip: int = 0
+    ) -> list[IndexedRun]:
+        """Return runs of an index, each ``running`` or ``interrupted`` if it has no end."""
+        found = index.runs(wanted and self.as_of_now(index, wanted), limit=limit, skip=skip)
         return [
-            replace(one, run=replace(one.run, state="running"))
-            if one.run.state == "unfinished" and RunDirectory(self._runs / one.run.id).is_held()
+            replace(one, run=replace(one.run, state=self._without_end(one.run.id)))
+            if one.run.state == "unfinished"
             else one
             for one in found
         ]
+
+    def as_of_now(self, index: Index, wanted: Filter) -> Filter:
+        """Return a filter that knows which runs a controller drives now, if it asks for that."""
+        if not {"running", "interrupted"} & {*wanted.states}:
+            return wanted
+        ids = (one.run.id for one in index.runs(Filter(states=("unfinished",))))
+        driven = (name for name in ids if self._without_end(name) == "running")
+        return replace(wanted, running=tuple(driven))
+
+    def _without_end(self, run: str) -> Literal["running", "interrupted"]:
+        """Return the state of a run without an end: the lock of its directory shows it."""
+        return "running" if RunDirectory(self._runs / run).is_held() else "interrupted"
 
     def refresh(self) -> None:
         """Update the index, for questions to :attr:`known`. Raises HostError."""

@@ -106,6 +106,6 @@ def _reason_to_keep(
         "tagged": bool(one.tags),
         "with a note": one.run.note is not None,
         "recent": recent,
-        "in progress": one.run.state == "unfinished" and directory.is_held(),
+        "in progress": one.run.state in ("running", "interrupted") and directory.is_held(),
     }
     return protected.get(one.run.id) or next((why for why, holds in reasons.items() if holds), None)
