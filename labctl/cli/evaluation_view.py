@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from labctl.cli.output import TABLES, lead_nowhere, output_console, way_on
+from labctl.cli.output import PAGE, TABLES, lead_nowhere, output_console, way_on, write_page
 from labctl.config.lab import LabFile
 from labctl.errors import printable_line
 from labctl.runs.record.directory import RunDirectory
@@ -45,20 +45,26 @@ def show_plan(recipe: "EvaluationRecipe", lab: LabFile, *, as_json: bool) -> Non
 
 def check_evaluation_format(result_format: str, output: "Path | None") -> None:
     """Raise UsageError for a format that an evaluation does not have."""
-    if result_format not in (*TABLES, "json") or output is not None:
+    if result_format != PAGE and (result_format not in (*TABLES, "json") or output is not None):
         raise click.UsageError(
-            "an evaluation is printed as a table or with --json; `labctl report` writes .html,"
-            " .md, .pdf, .svg or .png, `labctl export` its answers"
+            "an evaluation is printed as a table or with --json, and written as .html, .md, .pdf,"
+            " .svg or .png; `labctl export` writes its answers"
         )
 
 
-def tell_evaluation(outcome: "EvaluationOutcome", result_format: str) -> int:
-    """Print the result of an evaluation; return its exit status, even if nobody reads."""
+def tell_evaluation(outcome: "EvaluationOutcome", result_format: str, output: "Path | None") -> int:
+    """Print the result of an evaluation, and write a report if ``result_format`` is one.
+
+    Return its exit status, even if nobody reads. Raises HostError if a file cannot be written.
+    """
+    page = output if result_format == PAGE else None
     try:
         with way_on(f"the evaluation has finished: labctl report {outcome.directory.id}"):
-            show_evaluation(outcome.directory.run, result_format)
+            show_evaluation(outcome.directory.run, result_format if page is None else "table")
             if result_format != "json":
                 click.echo(f"run directory: {outcome.directory.path}")
+            if page is not None:
+                write_page([outcome.directory.path], page)
             sys.stdout.flush()
     except BrokenPipeError:
         lead_nowhere(sys.stdout.fileno())

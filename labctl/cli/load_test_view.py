@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from labctl.cli.output import CI_FORMATS, TABLES, lead_nowhere, note, output_console, write_result
+from labctl.cli.output import (
+    CI_FORMATS,
+    PAGE,
+    TABLES,
+    lead_nowhere,
+    note,
+    output_console,
+    write_page,
+    write_result,
+)
 from labctl.runs.record.directory import RunDirectory
 from labctl.units import duration
 
@@ -18,10 +27,10 @@ if TYPE_CHECKING:
 
 def check_load_test_format(result_format: str) -> None:
     """Raise UsageError for a format that a load test does not have."""
-    if result_format not in (*TABLES, "json", "csv", *CI_FORMATS):
+    if result_format not in (*TABLES, "json", "csv", *CI_FORMATS, PAGE):
         raise click.UsageError(
-            "a load test is printed as a table, as csv, as json or for CI servers; `labctl report`"
-            " writes .html, .md, .pdf, .svg or .png"
+            "a load test is printed as a table, as csv, as json or for CI servers, and written as"
+            " .html, .md, .pdf, .svg or .png"
         )
 
 
@@ -55,10 +64,15 @@ def tell_load_test(outcome: "LoadTestOutcome", result_format: str, output: Path 
 
     Raises the load test's error, and HostError.
     """
+    page = output if result_format == PAGE else None
+    if page is not None:
+        result_format, output = "table", None
     try:
         show_load_test(outcome.directory, result_format, output)
         if result_format in TABLES and output is None:
             click.echo(f"run directory: {outcome.directory.path}")
+        if page is not None:
+            write_page([outcome.directory.path], page)
         sys.stdout.flush()
     except BrokenPipeError:
         lead_nowhere(sys.stdout.fileno())  # the test's status counts even if nobody reads

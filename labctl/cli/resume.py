@@ -89,4 +89,4 @@ def _resume_evaluation(
     with ProgressView() as view:
         shown = Observer(RunView(view).show)
         outcome = resume_evaluation(directory, lab_or_own(invocation), connect_board, shown)
-    return tell_evaluation(outcome, result_format)
+    return tell_evaluation(outcome, result_format, output)

@@ -99,7 +99,7 @@ def _run(
         with ProgressView() as view:
             request = EvaluationRequest(recipe, lab, connect_board, use)
             evaluated = run_evaluation(request, Observer(RunView(view).show))
-        return tell_evaluation(evaluated, result_format)
+        return tell_evaluation(evaluated, result_format, output)
     from labctl.evaluation.serving.run import run_load_test
 
     with ProgressView() as view:

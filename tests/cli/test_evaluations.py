@@ -27,7 +27,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with scripted_endpoint(half_right) as server:
         text = recipe_text({"m": [server.address]}, prompts={"p": {"layout": "plain"}})
         (root / "recipes" / "sums.yaml").write_text(text)
-        assert run_cli(["--lab", str(root), "run", "sums"]) == 0
+        page = str(root / "sums.html")
+        assert run_cli(["--lab", str(root), "run", "sums", "-o", page]) == 0
         yield root
 
 
@@ -47,6 +48,11 @@ def test_the_report_has_a_row_for_each_accuracy(lab: Path, capsys: Capture) -> N
     found = json.loads(told(lab, capsys, "report", "latest", "--json"))
     (figures,) = found["rows"]
     assert (figures["right"], figures["answers"], figures["accuracy"]) == (4, 8, 0.5)
+
+
+def test_run_writes_the_report_that_it_is_asked_for(lab: Path, capsys: Capture) -> None:
+    told(lab, capsys, "report", "latest", "-o", str(lab / "again.html"))
+    assert (lab / "sums.html").read_text() == (lab / "again.html").read_text()
 
 
 def test_the_list_of_runs_marks_it(lab: Path, capsys: Capture) -> None:

@@ -82,6 +82,10 @@ def test_json_and_csv_have_the_figures(lab: Path, capsys: pytest.CaptureFixture[
         assert load(server, *words, "--json") == 0
         document = json.loads(capsys.readouterr().out)
         assert load(server, *words, "-o", "figures.csv") == 0
+        capsys.readouterr()
+        assert load(server, *words, "-o", "page.html") == 0
+    assert "loads measured: 1" in capsys.readouterr().out
+    assert "concurrency 2" in (lab / "page.html").read_text()
     (stage,) = document["stages"]
     metrics = stage["metrics"]
     assert (metrics["completed"], metrics["good"], metrics["good_share"]) == (8, 8, 1.0)
@@ -155,7 +159,7 @@ def test_questions_of_a_file_are_asked_in_their_order(lab: Path) -> None:
         (["-c", "one"], "'one' is not a list of numbers such as 1,2,4"),
         (["-c", "1", "--prompt-tokens", "9-3"], "min 9 is above max 3"),
         (
-            ["-c", "1", "-o", "x.png"],
+            ["-c", "1", "-o", "x.jsonl"],
             "a load test is printed as a table, as csv, as json or for CI servers",
         ),
     ],
