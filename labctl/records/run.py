@@ -100,6 +100,11 @@ class GateRecord(Record):
     ratio_low: float | None = Field(None, description="end of the interval that decides")
     ratio_high: float | None = None
 
+    @property
+    def sentence(self) -> str:
+        """The gate and how its variant did, for people."""
+        return f"{self.variant} {self.metric} {self.limit}: {self.detail}"
+
 
 class RunEnd(FileRecord):
     """``end.json``: the end of a run; missing = the run is in progress, or its controller died."""

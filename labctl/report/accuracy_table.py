@@ -258,10 +258,6 @@ def _lines_of_end(end: EvaluationEnd) -> Iterator[str]:
 
 
 def gate_lines(end: EvaluationEnd) -> Sequence[str]:
-    """Yield a line of markup for each gate."""
-    words = {True: "[green]met[/]", False: "[red]MISSED[/]", None: "[yellow]open[/]"}
-    return [
-        f"gate {words[gate.passed]}: {plain(gate.variant)}: {gate.metric} {escape(gate.limit)}:"
-        f" {escape(gate.detail)}"
-        for gate in end.gates
-    ]
+    """Return a line of markup for each gate."""
+    words = {True: "[green]kept[/]", False: "[red]MISSED[/]", None: "[yellow]open[/]"}
+    return [f"gate {words[gate.passed]}: {plain(gate.sentence)}" for gate in end.gates]

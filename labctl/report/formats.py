@@ -3,7 +3,6 @@
 The JSON is the output of ``--json`` of ``run``, ``resume`` and ``report``.
 """
 
-import csv
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ from labctl.report.page.language import Language
 from labctl.report.references import COLUMNS, HEADLINE, ReferenceRow
 from labctl.report.remarks import remarks
 from labctl.report.result_tables import Results, result_tables
-from labctl.report.rows import csv_cell
+from labctl.report.rows import rows_csv
 from labctl.report.status import Status
 from labctl.report.table import plain_cells
 from labctl.report.tables import headline, print_experiment, print_timing_table
@@ -118,16 +117,12 @@ def variant_rows(run: RunRecord, trials: Sequence[TrialRecord]) -> list[dict[str
 
 
 def _csv(lines: Sequence[Mapping[str, object]]) -> str:
-    written = io.StringIO()
-    writer = csv.DictWriter(written, list(VARIANT_COLUMNS), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: _csv_cell(value) for name, value in line.items()} for line in lines)
-    return written.getvalue()
-
-
-def _csv_cell(value: object) -> object:
-    """Return a cell that spreadsheets do not compute, and that terminals show unchanged."""
-    return csv_cell(printable_line(value) if isinstance(value, str) else value)
+    """Return a CSV that terminals show unchanged."""
+    shown = (
+        {name: printable_line(x) if isinstance(x, str) else x for name, x in line.items()}
+        for line in lines
+    )
+    return rows_csv(shown, VARIANT_COLUMNS)
 
 
 def _flat(run: RunRecord, row: VariantSummary) -> dict[str, object]:

@@ -1,6 +1,5 @@
 """A latency match for people and machines: sentences, tables, JSON, CSV."""
 
-import csv
 import io
 import json
 from collections.abc import Iterator, Sequence
@@ -16,7 +15,7 @@ from labctl.compare.equal_latency.words import (
     share_text,
 )
 from labctl.report.details import plain, print_lines, print_table
-from labctl.report.rows import csv_cell
+from labctl.report.rows import rows_csv
 from labctl.units import digits, plus_minus
 
 _AXES: dict[Axis, str] = {
@@ -68,18 +67,16 @@ def latency_match_json(found: LatencyMatch) -> str:
 
 def latency_match_csv(found: LatencyMatch) -> str:
     """Return a CSV line for each point of each curve; the heading is in every line."""
-    written = io.StringIO()
-    writer = csv.writer(written, lineterminator="\r\n")
-    writer.writerow(_COLUMNS)
     heading = "; ".join(found.heading)
-    for curve in found.curves:
-        for one in curve.points:
-            row = (
-                heading, curve.axis, curve.model, curve.prompt, curve.states_budget, one.budget,
-                one.seconds, one.accuracy, one.low, one.high, one.extrapolated,
-            )  # fmt: skip
-            writer.writerow(["" if value is None else csv_cell(value) for value in row])
-    return written.getvalue()
+    points = (
+        (
+            heading, curve.axis, curve.model, curve.prompt, curve.states_budget, one.budget,
+            one.seconds, one.accuracy, one.low, one.high, one.extrapolated,
+        )
+        for curve in found.curves
+        for one in curve.points
+    )  # fmt: skip
+    return rows_csv((dict(zip(_COLUMNS, point, strict=True)) for point in points), _COLUMNS)
 
 
 def _sentences(found: LatencyMatch, axis: Axis) -> list[str]:

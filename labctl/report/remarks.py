@@ -58,8 +58,7 @@ def gate_remark(gate: GateRecord) -> Remark:
         None: ("open", "open"),
     }
     word, tone = tones[gate.passed]
-    text = f"{gate.variant} {gate.metric} {gate.limit}: {gate.detail}"
-    return Remark(text, f"gate {word}: ", tone)
+    return Remark(gate.sentence, f"gate {word}: ", tone)
 
 
 def _of_variant(

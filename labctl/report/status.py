@@ -174,8 +174,7 @@ def _of_trials(trials: Sequence[TrialRecord], end: RunEnd | None) -> Reason | No
 
 def _missed(end: RunEnd | None) -> Reason | None:
     missed = [gate for gate in end.gates if gate.passed is False] if end else []
-    texts = (f"gate missed: {one.variant} {one.metric} {one.limit}: {one.detail}" for one in missed)
-    return next((Reason(text, Blame.JOB) for text in texts), None)
+    return next((Reason(f"gate missed: {one.sentence}", Blame.JOB) for one in missed), None)
 
 
 def _evaluation_status(directory: EvaluationDirectory, *, is_held: bool) -> Status:

@@ -1,7 +1,5 @@
 """A figure: a chart in Vega-Lite, and its data rows."""
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -9,7 +7,7 @@ from typing import Any, TypeAlias
 from labctl.records.board import Execution
 from labctl.report.figures.svg import svg_of
 from labctl.report.figures.theme import PALETTES, Theme, config
-from labctl.report.rows import csv_cell
+from labctl.report.rows import rows_csv
 
 #: A part of a chart's description. Only texts and numbers vary, and Vega treats them as data.
 Spec: TypeAlias = dict[str, Any]
@@ -88,13 +86,7 @@ class Figure:
 
     def csv(self) -> str:
         """Return the rows as CSV; a cell that a spreadsheet would compute starts with a '."""
-        names = list(dict.fromkeys(name for row in self.rows for name in row))
-        written = io.StringIO()
-        writer = csv.DictWriter(written, names, lineterminator="\r\n")
-        writer.writeheader()
-        for row in self.rows:
-            writer.writerow({name: csv_cell(value) for name, value in row.items()})
-        return written.getvalue()
+        return rows_csv(self.rows, dict.fromkeys(name for row in self.rows for name in row))
 
 
 @dataclass(frozen=True)

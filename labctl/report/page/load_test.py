@@ -88,8 +88,7 @@ def _marks(one: MeasuredLoadTest, words: Language) -> Iterator[str]:
             loads=words.listed(late),
         )
     if missed := [gate for gate in (one.end.gates if one.end else ()) if gate.passed is False]:
-        texts = (f"{gate.variant} {gate.metric} {gate.limit}: {gate.detail}" for gate in missed)
-        yield words("Gate MISSED: ") + words.clauses(texts)
+        yield words("Gate MISSED: ") + words.clauses(gate.sentence for gate in missed)
 
 
 def _section(one: MeasuredLoadTest, details: Sequence[Table], words: Language) -> RunSection:

@@ -180,8 +180,7 @@ def gate_remarks(end: RunEnd | None, words: Language) -> Iterator[Remark]:
             False: words("Gate MISSED: "),
             None: words("Gate not judged: "),
         }[gate.passed]
-        text = f"{gate.variant}, {gate.metric} {gate.limit}: {gate.detail}"
-        yield Remark(text, lead, "bad" if gate.passed is False else "")
+        yield Remark(gate.sentence, lead, "bad" if gate.passed is False else "")
 
 
 def files_table(run: str, directory: Path, words: Language) -> Table:
