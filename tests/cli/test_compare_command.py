@@ -296,7 +296,7 @@ def test_a_run_that_is_not_at_its_end_is_told(lab: Path, labctl, capsys) -> None
     for words in (("00000a", "00000b"), ("00000a:q2_k", "00000b:q2_k")):
         run_cli(["--lab", str(lab), "compare", *words])
         err = capsys.readouterr().err
-        assert err == f"run {other.path.name} is unfinished: its trials so far are compared\n"
+        assert err == f"run {other.path.name} is interrupted: its trials so far are compared\n"
     with other.held():
         run_cli(["--lab", str(lab), "compare", "00000b"])
-    assert f"run {other.path.name} is in progress: its trials" in capsys.readouterr().err
+    assert f"run {other.path.name} is running: its trials" in capsys.readouterr().err

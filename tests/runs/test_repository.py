@@ -163,7 +163,7 @@ def test_the_figures_of_a_run_span_the_estimates_of_its_variants(folder: Path) -
         ({"gates": None}, TrialState.OK, ("finished", "passed")),
         ({"state": "interrupted"}, TrialState.OK, ("interrupted", None)),
         ({"state": "failed", "failure": DeviceLost("gone")}, TrialState.OK, ("failed", "infra")),
-        (None, TrialState.OK, ("unfinished", None)),
+        (None, TrialState.OK, ("interrupted", None)),
     ],
 )
 def test_a_run_has_the_verdict_of_its_exit_status(
@@ -432,13 +432,13 @@ def test_a_damaged_run_is_listed_as_damaged_and_stops_nothing(runs: Path) -> Non
     third.add(trial(1))
     (third.trial_path(1, "q2_k-r1") / "record.json").write_text("{")
     newest, whole, oldest = (one.run for one in RunRepository(runs).query())
-    assert [one.state for one in (newest, whole, oldest)] == ["damaged", "unfinished", "damaged"]
+    assert [one.state for one in (newest, whole, oldest)] == ["damaged", "interrupted", "damaged"]
     newer = r"run\.json was written by a newer labctl, schema_version 3; this one reads 1"
     assert re.search(newer, oldest.damage or "")
     assert (oldest.recipe, oldest.started[:19]) == ("q2", "2026-11-20T22:30:00")
     assert "record.json is not a record" in (newest.damage or "")
     path.write_text(path.read_text().replace('"schema_version": 3', '"schema_version": 1'))
-    assert [one.run.state for one in RunRepository(runs).query()][2] == "unfinished"
+    assert [one.run.state for one in RunRepository(runs).query()][2] == "interrupted"
 
 
 @pytest.mark.parametrize("moment", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
@@ -456,7 +456,7 @@ def test_a_number_that_no_database_holds_is_damage(folder: Path) -> None:
     path.write_text(path.read_text().replace("88000000", "9" * 30))
     planned_run(folder, run(SECOND), plan())
     whole, damaged = (one.run for one in RunRepository(folder).query())
-    assert (whole.state, damaged.state) == ("unfinished", "damaged")
+    assert (whole.state, damaged.state) == ("interrupted", "damaged")
     assert "a number of more than 64 bits" in (damaged.damage or "")
 
 

@@ -36,7 +36,7 @@ KINDS = {
         "finished",
         "No measured request was answered.",
         "60 failed: status 503: <b>busy</b>",
-        "Gate MISSED: rate 5, failed_share <= 0.01: 1",
+        "Gate MISSED: rate 5 failed_share <= 0.01: 1",
         "-CLIENT LATE",
         "-Most answers",
     ),
