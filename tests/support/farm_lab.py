@@ -34,7 +34,7 @@ engine:
   tokens: {{stream: stdout, each: line, count: tokens}}
 models: {{none: {{file: models/any.bin}}}}
 parameters: {{seconds: 1.0, tokens: 1}}
-max_time: 5m
+max_time: 15m
 sampling_interval: none
 """
 
