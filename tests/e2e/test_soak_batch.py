@@ -3,7 +3,7 @@
 The boards' daemons, shells and agents run on this host too, which those of real boards do not:
 nearly one second of CPU a job. Jobs of four minutes leave it time for them. Their lengths differ as
 those of real recipes do: where all are nearly equal and a board has ten of them, no order fills the
-last hour (200 to 290 s: 94.7 % by the longest first, without any time between two jobs). On a host
+last round (200 to 290 s: 94.7 % by the longest first, without any time between two jobs). On a host
 that is busy with other things the makespan says little; the CPU time of a job does.
 """
 
