@@ -5,6 +5,7 @@ import io
 import re
 import tokenize
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,12 @@ RIDDLE = re.compile(
     r"|\bnor (is|are) (one|any|those|that)\b"
     r"|\b(come|comes|came) to (its|their|an) end\b|\b(go|goes|went) on with\b|\bfor want of\b"
 )
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
 
 DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -40,7 +47,7 @@ def test_no_docstring_opens_with_a_question() -> None:
     texts = [
         (path.relative_to(root), line, text)
         for path in sorted(root.rglob("*.py"))
-        for line, text in docstrings(ast.parse(path.read_text()))
+        for line, text in docstrings(tree_of(path))
     ]
     assert len(texts) > 2000
     found = [f"{path}:{line}: {text}" for path, line, text in texts if QUESTION.match(text)]
@@ -63,7 +70,7 @@ def test_no_description_of_a_field_opens_with_a_question() -> None:
     texts = [
         (path.relative_to(root), line, text)
         for path in sorted(root.rglob("*.py"))
-        for line, text in descriptions(ast.parse(path.read_text()))
+        for line, text in descriptions(tree_of(path))
     ]
     assert len(texts) > 100
     found = [f"{path}:{line}: {text}" for path, line, text in texts if QUESTION.match(text)]
@@ -93,7 +100,7 @@ def test_no_text_of_the_code_is_a_riddle() -> None:
         f"{path.relative_to(root)}:{line}: {text}"
         for path in sorted(root.rglob("*.py"))
         for code in [path.read_text()]
-        for line, text in [*docstrings(ast.parse(code)), *comments(code)]
+        for line, text in [*docstrings(tree_of(path)), *comments(code)]
         if RIDDLE.search(text)
     ]
     assert found == []
@@ -118,7 +125,7 @@ def test_no_help_of_a_command_is_indented_twice() -> None:
     found = [
         f"{path.name}: {line}"
         for path in sorted((Path(labctl.__file__).parent / "cli").rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.FunctionDef)
         if any(".command(" in ast.unparse(one) or ".group(" in ast.unparse(one)
                for one in node.decorator_list)

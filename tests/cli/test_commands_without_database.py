@@ -68,6 +68,7 @@ def kill_a_backend(server: PostgresServer) -> None:
         connection.execute("SELECT 1")
 
 
+@pytest.mark.soak
 def test_commands_wait_for_a_database_that_restarts(
     server: PostgresServer, clients: Clients
 ) -> None:

@@ -12,7 +12,7 @@ from booted_arm64 import boot
 
 from labctl.results.telemetry import read_telemetry
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.soak]
 
 MEMORY_MB = 256
 READ_BYTES = 24 << 20

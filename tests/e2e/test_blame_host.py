@@ -165,7 +165,9 @@ def test_the_git_host_cannot_be_reached(lab: LabUnderTest, own_cache: Path) -> N
     blamed(done, 3, "infra", "http://127.0.0.1:1/llama.cpp.git")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.soak)]
+)
 def test_a_run_is_interrupted(talking: LabUnderTest, number: signal.Signals) -> None:
     lab = talking
     words = ("--set", "matrix.tokens=[2, 1000]", "--set", "parameters.tokens=")

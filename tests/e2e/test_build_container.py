@@ -218,6 +218,7 @@ def test_llama_cpp_is_built_whole(version: str) -> None:
         assert not tool.elf.dynamic, name
 
 
+@pytest.mark.soak
 def test_the_same_bytes_come_out_of_another_folder_and_cache(
     lab: Containerised, tmp_path: Path
 ) -> None:
@@ -260,7 +261,11 @@ def test_a_compile_error_is_the_sources_fault(lab: Containerised) -> None:
 
 @pytest.mark.parametrize(
     "number",
-    [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.soak), signal.SIGKILL],
+    [
+        signal.SIGINT,
+        pytest.param(signal.SIGTERM, marks=pytest.mark.soak),
+        pytest.param(signal.SIGKILL, marks=pytest.mark.soak),
+    ],
 )
 def test_a_stopped_labctl_leaves_no_container(lab: Containerised, number: signal.Signals) -> None:
     running = lab.start("slow")
@@ -307,6 +312,7 @@ def test_a_labctl_stopped_while_its_image_is_built_leaves_no_process(
     assert wait_until(lambda: not processes_naming(lab.root), timeout=120, interval=0.2)
 
 
+@pytest.mark.soak
 def test_a_container_that_is_killed_is_no_result_of_the_source(lab: Containerised) -> None:
     running = lab.start("slow")
     (container,) = lab.containers()
@@ -318,6 +324,7 @@ def test_a_container_that_is_killed_is_no_result_of_the_source(lab: Containerise
     assert b"the container ended before ninja did" in said
 
 
+@pytest.mark.soak
 def test_a_full_disk_is_the_hosts_fault(lab: Containerised, tmp_path: Path) -> None:
     with small_disk(tmp_path / "small", 100 << 10) as small:
         done = lab.build("big", LABCTL_CACHE=str(small))
@@ -339,7 +346,10 @@ def test_a_base_image_that_cannot_be_had(lab: Containerised) -> None:
     [
         ("RUN echo no compiler to be had && false", 3, "image for rk3568 cannot be built"),
         ("INSTALL gcc", 2, "Containerfile is wrong"),
-        ("RUN true", 3, "not installed in the container: aarch64-linux-gnu-gcc"),
+        pytest.param(
+            *("RUN true", 3, "not installed in the container: aarch64-linux-gnu-gcc"),
+            marks=pytest.mark.soak,
+        ),
     ],
 )
 def test_a_wrong_containerfile_of_the_labs_own(

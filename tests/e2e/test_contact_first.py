@@ -172,6 +172,7 @@ def test_the_board_is_everybodys_while_the_model_comes(lab: LabUnderTest, hub: H
     assert (fetched[-1].done, fetched[-1].total) == (len(hub.content), len(hub.content))
 
 
+@pytest.mark.soak
 def test_it_is_everybodys_while_a_local_model_is_hashed(lab: LabUnderTest) -> None:
     found = find_lab(lab.root, TRANSPORTS)
     recipe = read_recipe(Path(lab.recipe()), lab_root=lab.root)
@@ -219,6 +220,7 @@ def test_a_run_that_another_controller_finished_meanwhile_is_not_made_again(
     assert json.loads(end.read_text())["state"] == "finished"
 
 
+@pytest.mark.soak
 def test_a_model_that_does_not_fit_is_told_once(lab: LabUnderTest, hub: Hub) -> None:
     (lab.board.directory / ".labctl-fakes" / "memory_kb").write_text("684\n")
     done = lab.run("run", "tiny", "--set", "repeats=1", "--set", "tokens=8")

@@ -412,6 +412,7 @@ def test_sixteen_boards_share_one_reading(tmp_path: Path, small: tuple[Path, Sto
     assert sum(sent) == 16 * item.size_bytes
 
 
+@pytest.mark.soak
 def test_a_board_that_falls_behind_reads_for_itself_alone(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(random.Random(4).randbytes(24 * CHUNK_BYTES))

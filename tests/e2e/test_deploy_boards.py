@@ -145,6 +145,7 @@ def test_what_will_not_fit_is_refused_without_a_terminal_unless_allowed(lab: Lab
     assert "has all 2 files; 2 were sent" in lab.run("--yes").text
 
 
+@pytest.mark.soak
 def test_what_a_model_larger_than_memory_costs_is_told_before_it_moves(lab: Lab) -> None:
     """The board says it has 4.5 MB; the rate of storage is the target's."""
     (lab.boards[0].directory / ".labctl-fakes" / "memory_kb").write_text("4395\n")
@@ -196,6 +197,7 @@ def test_damage_that_a_stamp_vouches_for_is_found_removed_and_mended(lab: Lab) -
     assert "3 of 3 files are good" in lab.run("store", "verify").text
 
 
+@pytest.mark.soak
 def test_boards_are_looked_after_at_once_and_none_hides_another(lab: Lab) -> None:
     lab.run("--tag", "desk")
     lab.stored("tiny.gguf", 1).write_bytes(b"torn")

@@ -89,7 +89,7 @@ def test_it_waits_for_another_labctl_of_this_host(lab: LabUnderTest) -> None:
     sent(lab, running)
 
 
-@pytest.mark.parametrize("command", ["verify", "prune"])
+@pytest.mark.parametrize("command", ["prune", pytest.param("verify", marks=pytest.mark.soak)])
 def test_verify_and_prune_wait_as_well(lab: LabUnderTest, command: str) -> None:
     words = ("store", command)
     with held(lab):

@@ -74,7 +74,10 @@ def results(lab: LabUnderTest, recipe: str, *words: str) -> dict[str, Any]:
     return document
 
 
-@pytest.mark.parametrize(("version", "commit"), [("new", "0c1e570"), ("classic", "4227c9b")])
+@pytest.mark.parametrize(
+    ("version", "commit"),
+    [("new", "0c1e570"), pytest.param("classic", "4227c9b", marks=pytest.mark.soak)],
+)
 def test_llama_bench_of_both_versions(lab: LabUnderTest, version: str, commit: str) -> None:
     recipe = lab.recipe(BENCH, "bench")
     document = results(lab, recipe, "--set", f"engine.version={version}", "--set", "repeats=2")

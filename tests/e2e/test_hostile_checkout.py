@@ -105,7 +105,7 @@ def index(tmp_path: Path) -> tuple[dict[str, str], str]:
     return {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(folder)}, digest
 
 
-@pytest.mark.parametrize("command", ["run", "batch"])
+@pytest.mark.parametrize("command", ["run", pytest.param("batch", marks=pytest.mark.soak)])
 def test_a_run_in_a_hostile_checkout(
     lab: Path, calm: Path, tmp_path: Path, index: tuple[dict[str, str], str], command: str
 ) -> None:

@@ -89,8 +89,11 @@ def leave_no_memory(board: BareBoard) -> None:
     ("happens", "check", "detail"),
     [
         (BareBoard.throttle, "frequency", "816 to 1992 MHz, up to 95 °C"),
-        (leave_no_memory, "memory", "30.7 MB of 2.05 GB was available at the least"),
-        (steal, "steal", "of one CPU stolen"),
+        pytest.param(
+            *(leave_no_memory, "memory", "30.7 MB of 2.05 GB was available at the least"),
+            marks=pytest.mark.soak,
+        ),
+        pytest.param(steal, "steal", "of one CPU stolen", marks=pytest.mark.soak),
     ],
     ids=["throttling", "low memory", "stolen time"],
 )

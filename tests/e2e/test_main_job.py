@@ -30,7 +30,7 @@ max_time: 40m
 """
 
 
-@pytest.mark.parametrize("version", ["new", "classic"])
+@pytest.mark.parametrize("version", ["new", pytest.param("classic", marks=pytest.mark.soak)])
 def test_weights_are_locked_as_far_as_the_board_permits(lab: LabUnderTest, version: str) -> None:
     """Whether they can be is this machine's matter; that it is told is not."""
     settings = ("--set", f"engine.version={version}", "--set", "parameters.mlock=true")
@@ -60,6 +60,7 @@ def test_the_program_stamps_its_tokens_too(lab: LabUnderTest) -> None:
     assert "has no --log-jsonl" in said(refused)
 
 
+@pytest.mark.soak
 def test_two_quantizations_of_a_real_model(lab: LabUnderTest) -> None:
     done = lab.run("run", lab.recipe(SMOLLM, "smollm"), "--json", timeout=2400)
     assert done.exit_status == 0, said(done)
@@ -89,7 +90,7 @@ def test_two_quantizations_of_a_real_model(lab: LabUnderTest) -> None:
     assert document["run"]["artifacts"][0]["commit"] == "0c1e57098bba43ac29e6e3b677cdceebdd22334f"
 
 
-@pytest.mark.parametrize("version", ["new", "classic"])
+@pytest.mark.parametrize("version", ["classic", pytest.param("new", marks=pytest.mark.soak)])
 def test_both_versions_of_llama_cpp_and_the_second_run_sends_nothing(
     lab: LabUnderTest, version: str
 ) -> None:
@@ -148,6 +149,7 @@ def test_deploy_sends_once_and_says_what(lab: LabUnderTest) -> None:
     assert "vb needs nothing" in said(second)
 
 
+@pytest.mark.soak
 def test_a_matrix_is_measured_in_turns(lab: LabUnderTest) -> None:
     done = lab.run(
         "run", lab.recipe(), "--set", "matrix.tokens=[4, 8]", "--set", "parameters.tokens=",

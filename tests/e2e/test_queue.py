@@ -80,7 +80,9 @@ def test_a_detached_run_is_what_it_was_when_it_was_submitted(farm: LabUnderTest)
     assert wait_until(lambda: not Path(f"/proc/{pid}").exists(), timeout=120, interval=0.1)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.soak)]
+)
 def test_jobs_of_a_server_that_is_stopped_wait_again_and_go_on(
     farm: LabUnderTest, number: signal.Signals
 ) -> None:

@@ -200,7 +200,10 @@ def killed_until_it_ends(
 
 @pytest.mark.parametrize(
     ("kills", "tokens"),
-    [(2, (3, 5, 4)), pytest.param(50, (11, 12, 13, 14), marks=pytest.mark.soak)],
+    [
+        pytest.param(2, (3, 5, 4), marks=pytest.mark.soak),
+        pytest.param(50, (11, 12, 13, 14), marks=pytest.mark.soak),
+    ],
 )
 def test_a_run_whose_controllers_are_killed_is_as_an_undisturbed_one(
     talking: LabUnderTest, kills: int, tokens: tuple[int, ...]

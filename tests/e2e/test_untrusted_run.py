@@ -214,6 +214,7 @@ class BeforeTake(WrappedTransport):
         self.inner.close()
 
 
+@pytest.mark.soak
 def test_what_others_remove_before_the_board_is_taken_is_no_damage(
     pull: PullRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:

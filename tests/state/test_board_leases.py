@@ -153,13 +153,13 @@ sys.exit(sum(os.waitpid(pid, 0)[1] for pid in pids) > 0)
 def test_of_many_that_want_a_board_exactly_one_gets_it(lab: LabFile) -> None:
     words = [str(lab.root), lab.lab.lab or "", lab.lab.database or ""]
     done = subprocess.run(
-        [sys.executable, "-c", ACQUIRES, *words, "16"],
+        [sys.executable, "-c", ACQUIRES, *words, "6"],
         stdout=subprocess.PIPE,
         text=True,
         timeout=300,
         check=True,
     )
-    assert sorted(done.stdout.split()) == ["1", *["busy"] * 15]
+    assert sorted(done.stdout.split()) == ["1", *["busy"] * 5]
 
 
 def test_a_database_that_is_gone_gives_no_board(tmp_path: Path) -> None:
