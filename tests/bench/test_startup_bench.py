@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hdc_server import Board, stand_in_server
 from interleaved import medians, show
+from postgres_server import PostgresServer
 from virtual_process import virtual_board_process
 
 from labctl.transport.base import Transport
@@ -46,13 +47,19 @@ def test_help_costs_little_more_than_importing_click() -> None:
     assert found["labctl --help"] <= 1.5 * found["import click"]
 
 
-def test_commands_that_only_read_start_fast(tmp_path: Path) -> None:
-    lab = tmp_path / "lab"
+def test_commands_that_only_read_start_fast(tmp_path: Path, postgres: PostgresServer) -> None:
+    lab, shared = tmp_path / "lab", tmp_path / "shared"
     run(LABCTL, "init", lab)
+    run(LABCTL, "init", shared)
+    devices = shared / "devices.yaml"
+    lines = f"lab: {postgres.new_lab()}\ndatabase: {postgres.url}\nstore: {tmp_path / 'store'}\n"
+    devices.write_text(f"{lines}{devices.read_text()}")
     new = itertools.count()
     commands: dict[str, Callable[[], object]] = {
         "runs": lambda: run(LABCTL, "--lab", lab, "runs"),
         "queue": lambda: run(LABCTL, "--lab", lab, "queue"),
+        "runs, PostgreSQL": lambda: run(LABCTL, "--lab", shared, "runs"),
+        "queue, PostgreSQL": lambda: run(LABCTL, "--lab", shared, "queue"),
         "models list": lambda: run(LABCTL, "--lab", lab, "models", "list"),
         "artifacts list": lambda: run(LABCTL, "artifacts", "list"),
         "schema recipe": lambda: run(LABCTL, "schema", "recipe"),
