@@ -3,14 +3,14 @@
 import ast
 import inspect
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 from typing import Any, Literal, get_args
 
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
-from pydantic_core.core_schema import ModelSchema
+from pydantic_core.core_schema import DataclassSchema, ModelSchema
 
 Kind = Literal[
     "recipe",
@@ -71,24 +71,36 @@ class _Described(GenerateJsonSchema):
     """
 
     def model_schema(self, schema: ModelSchema) -> JsonSchemaValue:
-        described = super().model_schema(schema)
         model = schema["cls"]
-        for name, text in _attribute_docstrings(model).items():
-            key = model.model_fields[name].alias or name
-            described["properties"][key].setdefault("description", text)
-        return described
+        keys = {name: field.alias or name for name, field in model.model_fields.items()}
+        return _with_docstrings(model, super().model_schema(schema), keys)
+
+    def dataclass_schema(self, schema: DataclassSchema) -> JsonSchemaValue:
+        described = super().dataclass_schema(schema)
+        return _with_docstrings(schema["cls"], described, {key: key for key in schema["fields"]})
 
 
-def _attribute_docstrings(model: type[BaseModel]) -> dict[str, str]:
-    """Return the string literal below each field of a model, by the field's name."""
+def _with_docstrings(
+    model: type, described: JsonSchemaValue, keys: Mapping[str, str]
+) -> JsonSchemaValue:
+    """Describe keys of a schema; ``keys`` has them by the names of the model's fields."""
+    for name, text in _attribute_docstrings(model, keys).items():
+        described["properties"][keys[name]].setdefault("description", text)
+    return described
+
+
+def _attribute_docstrings(model: type, fields: Container[str]) -> dict[str, str]:
+    """Return the string literal below each field of a model or dataclass, by the field's name."""
     found: dict[str, str] = {}
-    for one in reversed(model.__mro__[: model.__mro__.index(BaseModel)]):
+    for one in reversed(model.__mro__):
+        if one in (BaseModel, object):
+            continue
         source = _classes(one.__module__).get(one.__name__)  # None for a model of create_model
         for field, text in pairwise(source.body if source else ()):
             match field, text:
                 case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(
                     value=ast.Constant(value=str(docstring))
-                ) if name in model.model_fields:
+                ) if name in fields:
                     found[name] = inspect.cleandoc(docstring)
     return found
 

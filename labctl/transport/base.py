@@ -340,7 +340,7 @@ def rules(*, required: tuple[str, ...] = ("kind",)) -> dict[str, Any]:
         for name in required:
             schema["properties"][name].pop("default", None)
 
-    return {"extra": "forbid", "use_attribute_docstrings": True, "json_schema_extra": require}
+    return {"extra": "forbid", "json_schema_extra": require}
 
 
 def address_of(text: str, what: str) -> tuple[str, int]:
