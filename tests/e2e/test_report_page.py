@@ -16,11 +16,14 @@ from stored_runs import stored
 
 from labctl.cli.root import run_cli
 from labctl.records.board import Execution
+from labctl.records.trial import Failure, TrialState
+from labctl.report.figures.measured import MeasuredRun
 from labctl.report.page.build import build_report
 from labctl.report.page.evaluation import evaluation_report
 from labctl.report.page.html import html
 from labctl.report.page.language import Language
 from labctl.report.page.latency import latency_report
+from labctl.runs.record.directory import RunDirectory
 
 pytestmark = pytest.mark.e2e
 
@@ -68,6 +71,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     en, zh = Language("en"), Language("zh")
     (folder / "en.html").write_text(html(build_report(runs, en), en))
     (folder / "zh.html").write_text(html(build_report(runs[1:], zh), zh))
+    (folder / "failed.html").write_text(html(build_report([failed_run(folder / "runs")], en), en))
     (folder / "one.html").write_text(html(build_report(runs[:1], en), en))
     right = {
         f"{model}/{prompt}": shares
@@ -78,6 +82,18 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "accuracy.html").write_text(html(evaluation_report(evaluation, en), en))
     (folder / "latency.html").write_text(html(latency_report(made_match(), zh), zh))
     return folder
+
+
+def failed_run(runs: Path) -> RunDirectory:
+    """A run of which a variant fails, with long lines at its end."""
+    made = measured(run_id="20261123T223000Z-q2-fa11ed", tokens=16)
+    failure = Failure(
+        kind="ProgramFailed", blame="job", message="llama-cli ended with status 3",
+        details="\n".join(f"main: error {number}: {'out of memory, ' * 9}" for number in range(9)),
+    )  # fmt: skip
+    failed = {"state": TrialState.FAILED, "timing": None, "failure": failure}
+    trials = [one.model_copy(update=failed if one.repeat == 1 else {}) for one in made.trials]
+    return stored(runs, MeasuredRun(made.run, trials, made.probes, made.telemetry))
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +121,7 @@ WIDTHS = (1400, 768, 360)
     ("code", "dark", "looked_at"),
     [
         *(("en", False, 1400), ("en", True, 360), ("zh", False, 360), ("zh", True, 768)),
-        *(("accuracy", True, 360), ("latency", False, 1400)),
+        *(("accuracy", True, 360), ("latency", False, 1400), ("failed", False, 360)),
     ],
 )
 def test_a_page_is_whole_and_accessible(

@@ -41,7 +41,7 @@ def test_markdown_has_failures_skips_gates_moves_and_the_emulator() -> None:
         "EMULATED (qemu -cpu a7): does not show the speed of a board",
         "- gate MISSED: q2_k tokens_per_second >= 20: 9.1",
         "- measured on 2 boards: rk1 (trials 1-3), rk2 (trials 4)",
-        "- q8_0: ProgramFailed (job): llama-cli was killed by SIGILL",
+        "- q8_0: job: llama-cli was killed by SIGILL",
         "- q8_0: 1 of its trials were not measured: max_time is over",
     ):
         assert part in text
@@ -63,7 +63,7 @@ def test_csv_says_why_there_is_no_result() -> None:
     failed = trial(2, **Q8, state=TrialState.FAILED, failure=CRASH, timing=None)
     good, bad = rows_of([trial(1), failed])
     assert good["failures"] == ""
-    assert bad["failures"].startswith("ProgramFailed (job): llama-cli was killed by SIGILL")
+    assert bad["failures"].startswith("job: llama-cli was killed by SIGILL")
     assert "\x1b" not in bad["failures"]
 
 

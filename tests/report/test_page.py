@@ -268,6 +268,15 @@ def test_the_answer_names_the_bound_and_failed_checks(tmp_path: Path) -> None:
     assert "Checks failed, see the table: clock." in text
 
 
+def test_the_answer_names_the_variants_whose_trials_have_no_result(tmp_path: Path) -> None:
+    made = measured([Made("a"), Made("b")], repeats=2)
+    failure = Failure(kind="ProgramFailed", blame="job", message="it crashed")
+    failed = {"state": TrialState.FAILED, "timing": None, "failure": failure, "checks": ()}
+    trials = [t.model_copy(update=failed if t.variant == "b" else {}) for t in made.trials]
+    text = answer_of(tmp_path, MeasuredRun(made.run, trials))
+    assert "Trials without a result: 2, of b." in text
+
+
 @pytest.mark.parametrize(("words", "shown"), [(EN, "ok; not judged: drift"), (ZH, "未评判")])
 def test_a_check_that_was_not_judged_is_listed_with_its_reason(
     tmp_path: Path, words: Language, shown: str

@@ -238,7 +238,7 @@ def test_the_table_shows_results_checks_and_failures() -> None:
         assert cell in row
     assert "FAILED: token count" in row
     assert "no result" in text
-    assert "q8_0: ProgramFailed (job): llama-cli was killed by SIGILL" in text
+    assert "q8_0: job: llama-cli was killed by SIGILL" in text
     assert "EMULATED" not in text
 
 
