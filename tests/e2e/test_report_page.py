@@ -158,6 +158,7 @@ def whole_and_accessible(
             opened = "document.querySelectorAll('details').forEach(one => { one.open = true; })"
             browser.evaluate(opened)
             assert browser.evaluate("document.documentElement.scrollWidth") == 360
+            assert not re.search(r"\d\s%", browser.evaluate("document.body.innerText"))
         if width in looked_at:
             assert browser.evaluate(VIOLATIONS) == []
 

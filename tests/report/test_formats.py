@@ -83,7 +83,7 @@ def test_csv_has_no_control_character_and_no_change_of_direction() -> None:
 def test_an_interval_over_100_percent_is_no_precision() -> None:
     """Two trials that differ by chance can have one over forty orders of magnitude."""
     apart = [trial(1, timing=timing([1])), trial(2, timing=timing([160]))]
-    note = "q2_k: its 2 trials differ too much: the interval is wider than ± 100 %"
+    note = "q2_k: its 2 trials differ too much: the interval is wider than ± 100%"
     for wide in (False, True):
         console = Console(file=io.StringIO(), width=200)
         print_timing_table(console, run(), apart, wide=wide)
@@ -91,7 +91,7 @@ def test_an_interval_over_100_percent_is_no_precision() -> None:
         shown = console.file.getvalue()
         assert note in shown
         assert len(shown) < 1500  # no figure of twenty digits
-        assert " %" not in shown.replace("± 100 %", "").replace("± 95%", "")
+        assert " %" not in shown.replace("± 100%", "").replace("± 95%", "")
     assert note in text_of("md", apart)
     (row,) = rows_of(apart)
     assert row["token_low_ns"].isdecimal()

@@ -189,7 +189,7 @@ def test_the_answer_tells_a_small_difference_that_is_certain(tmp_path: Path) -> 
     text = answer_of(tmp_path, made)
     assert re.match(
         r"a \(100 ms a token\) is faster than b \(102 ms\) on rk1, but not shown to be so by more"
-        r" than 2 %: ratio 1\.019 \(95% interval 1\.003 to 1\.035\)\. \d+ interleaved rounds would",
+        r" than 2%: ratio 1\.019 \(95% interval 1\.003 to 1\.035\)\. \d+ interleaved rounds would",
         text,
     )
 

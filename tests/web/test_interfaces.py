@@ -174,7 +174,7 @@ def test_one_value_is_no_range(tmp_path: Path) -> None:
     write_evaluation(made, accuracies=(share,), more=held)
     with served(lab) as own, own.client() as client:
         page = client.get("/accuracy").text
-        assert "</meter> 75.0 %</td>" in page
+        assert "</meter> 75.0%</td>" in page
         assert 'data-name="Answers">4/4</td>' in page
 
 

@@ -188,7 +188,7 @@ def _method(words: Language) -> list[str]:
         words(
             "Fastest of several variants: named are all that are not shown to be slower than"
             " the best one (J. C. Hsu's multiple comparisons with the best, of logarithms, with"
-            " the noise of all variants together; 95 % of such sets contain the true fastest),"
+            " the noise of all variants together; 95% of such sets contain the true fastest),"
             " and those judged the same."
         ),
         words(
