@@ -118,6 +118,13 @@ def test_streams_have_a_highest_number_that_keeps_the_limits(tmp_path: Path) -> 
     assert why.startswith("At 1 stream 0% of the requests keep every limit: p50 of TTFT is 100 ms")
 
 
+def test_no_limit_that_is_kept_is_blamed_for_unknown_times(tmp_path: Path) -> None:
+    limits = LatencyLimits(ttft_ns=10**9, tpot_ns=10**9)  # answers of one piece have no TPOT
+    first, why, *_ = load_answers(measured(tmp_path, *RATES, limits=limits), Language("en"))
+    assert first.startswith("The server followed no rate")
+    assert why.endswith(" 0% of the requests keep every limit: times of the others are unknown.")
+
+
 @pytest.mark.parametrize("limits", [LIMITS, None])
 def test_failed_requests_are_blamed_and_no_limit_that_is_kept(
     limits: LatencyLimits | None, tmp_path: Path

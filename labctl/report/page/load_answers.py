@@ -143,9 +143,13 @@ def _why(one: StageResult, results: LoadTestResults, words: Language) -> str:
                 share=f"{100 * one.behind:.0f}%",
             )
         return words("At {load} the server was too far behind: the load was cut off.", load=load)
+    if not missed:
+        return words(
+            "At {load} {share} of the requests keep every limit: times of the others are unknown.",
+            load=load,
+            share=_share(share),
+        )
     sample = getattr(found, f"{times.key}_ns")
-    if sample is None:
-        return words("At {load} {share} of the requests are good.", load=load, share=_share(share))
     part = "p99" if sample.count >= FEWEST_FOR_P99 else "p50"
     return words(
         "At {load} {share} of the requests keep every limit: {part} of {figure} is {time}, limit"
