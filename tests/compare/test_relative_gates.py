@@ -61,9 +61,7 @@ def test_a_slower_run_misses_with_by_how_much(lab: Nights, gate: dict[str, Any])
     (record,) = lab.judged(gate, ms=112)
     assert record.passed is False
     assert record.verdict == "slower"
-    assert re.match(
-        r"takes 1\.1[123]\d times as long, 2% allowed: 95% interval 1.1", record.detail
-    )
+    assert re.match(r"takes 1\.1[123]\d times as long, 2% allowed: 95% interval 1.1", record.detail)
     assert record.ratio == pytest.approx(1.12, rel=0.02)
     assert record.ratio_low is not None
     assert record.ratio_low > 1.05

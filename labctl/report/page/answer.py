@@ -97,10 +97,11 @@ def _problems(one: MeasuredRun, words: Language) -> Iterator[str]:
     """Yield what went wrong in a run that has a result."""
     timed = [row for row in one.rows if row.token_ns]
     failed = {row.variant: row.trials_failed + row.trials_skipped for row in one.rows}
-    if timed and (names := [name for name, count in failed.items() if count]):
-        count = sum(failed.values())
+    if timed and any(failed.values()):
         yield words(
-            "Trials without a result: {count}, of {names}.", count=count, names=words.some(names)
+            "Trials without a result: {count}, of {names}.",
+            count=sum(failed.values()),
+            names=words.some(name for name, count in failed.items() if count),
         )
     if any(row.checks_failed for row in timed):
         names = dict.fromkeys(name for row in timed for name in row.checks_failed)
