@@ -85,14 +85,19 @@ _SHOWN: dict[str, Callable[[float], str]] = {
     "J": lambda value: f"{digits(value)} J",
     "W": lambda value: f"{digits(value)} W",
     "mC": lambda value: f"{value / 1000:.0f} °C",
-    "share": lambda value: f"{100 * value:.1f} %",
+    "share": lambda value: f"{100 * value:.1f}%",
 }
+
+
+def with_unit(value: float, unit: str) -> str:
+    """Return ``70.9%``, ``5.3 s``."""
+    return f"{value:g}{'' if unit.startswith('%') else ' '}{unit}"
 
 
 def plus_minus(value: float, low: float, high: float) -> str:
     """``± 1.2 %``: the wider side of an interval around a value; what is below 0.001 % is 0.0."""
     percent = 100 * max(high / value - 1, 1 - low / value)
-    return f"± {digits(percent, 2) if percent >= 0.001 else '0.0'} %"
+    return f"± {digits(percent, 2) if percent >= 0.001 else '0.0'}%"
 
 
 def confidence(level: float) -> str:

@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, get_args, get_type_hints
 
 from labctl.api.frames import data_frame
+from labctl.api.run import plotted
 from labctl.compare.comparison import Comparison as Found
 from labctl.compare.comparison import Row
 from labctl.stats.intervals import Interval
@@ -13,14 +15,20 @@ from labctl.stats.intervals import Interval
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from labctl.report.figures.figure import Figure
+
 _ENDS = ("low", "high", "level")
 
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """The result of ``labctl compare``. ``found``: rows, thresholds, kinds of machine."""
+    """The result of ``labctl compare``. ``found``: rows, thresholds, kinds of machine.
+
+    ``runs``: directories of the runs that were compared.
+    """
 
     found: Found
+    runs: tuple[Path, ...]
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -34,6 +42,10 @@ class Comparison:
         Raises ConfigError without pandas.
         """
         return data_frame([_values(row) for row in self.rows], _columns())
+
+    def plot(self, name: str | None = None) -> "Figure":
+        """Return a figure of the report on these runs, as :meth:`labctl.api.run.Run.plot`."""
+        return plotted(self.runs, name)
 
     def __repr__(self) -> str:
         return f"<comparison, {len(self.rows)} rows>"

@@ -162,13 +162,17 @@ class Lab:
         from labctl.compare.verdicts import compare
 
         names = [side if isinstance(side, str) else side.id for side in sides] or ["latest"]
+        pairs = find_pairs(tuple(names), self._file, self._folder)
         found = compare(
-            find_pairs(tuple(names), self._file, self._folder),
+            pairs,
             figures=checked_names(tuple(figures)),
             allow=allow,
             history=board_history(RunRepository(self._folder)),
         )
-        return Comparison(found)
+        runs = dict.fromkeys(
+            session.run for pair in pairs for side in pair for session in side.sessions
+        )
+        return Comparison(found, tuple(self._folder / run for run in runs))
 
     def __repr__(self) -> str:
         return f"<lab {self.root}>"

@@ -90,7 +90,7 @@ class Step:
         over = self._total is not None and done >= self._total  # finish() shows the result
         if not over and self._is_due():
             elapsed = f"{now - self._began:.0f} s elapsed"
-            share = f"{100 * done / self._total:.0f} %" if self._total else elapsed
+            share = f"{100 * done / self._total:.0f}%" if self._total else elapsed
             parts = [part for part in (share, speed, _left(left), note) if part]
             self._view.say(f"{self._description}: {', '.join(parts)}")
 

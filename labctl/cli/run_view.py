@@ -212,7 +212,7 @@ def progress_text(progress: Progress) -> str:
 def answers_text(event: Answers) -> str:
     """Format ``small/plain 51.6 % (48.9-54.3), 3 retries``, as far as it is known."""
     parts = [
-        f"{one.variant} {100 * one.correct / one.graded:.1f} %"
+        f"{one.variant} {100 * one.correct / one.graded:.1f}%"
         f" ({100 * one.low:.1f}-{100 * one.high:.1f})"
         for one in event.accuracies
     ]

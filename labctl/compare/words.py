@@ -116,7 +116,7 @@ def ratio_words(ratio: float, more_is_faster: bool) -> str:
 
 def percent(share: float) -> str:
     """Return ``3 %``, ``0.35 %``."""
-    return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:.0f} %"
+    return f"{100 * share:.2g}%" if share < 0.1 else f"{100 * share:.0f}%"
 
 
 def interval_text(found: Interval | None) -> str:
@@ -124,7 +124,7 @@ def interval_text(found: Interval | None) -> str:
     if found is None:
         return "no interval"
     ends = f"{ratio_text(found.low)} to {ratio_text(found.high)}"
-    return f"{confidence(found.level)} % interval {ends}"
+    return f"{confidence(found.level)}% interval {ends}"
 
 
 def ratio_text(value: float) -> str:

@@ -324,7 +324,7 @@ def load_recipe(
 
 def _limits(limits: ComparisonLimits) -> Iterable[tuple[DocumentPath, str]]:
     """Yield the problems of explicit limits; older records may have wrong limits."""
-    same, practical = (f"{100 * share:.3g} %" for share in (limits.same_within, limits.practical))
+    same, practical = (f"{100 * share:.3g}%" for share in (limits.same_within, limits.practical))
     if limits.practical > limits.same_within:
         problem = f"{practical} is above same_within, {same}: what lies between would be neither"
         yield ("comparison", "practical"), f"{problem} the same nor a difference"

@@ -289,7 +289,7 @@ def parse_share(text: object) -> float:
     else:
         raise ValueError("must be a share such as 3% or 0.03")
     if not 0 < share < 1:
-        raise ValueError("must be above 0 and below 100 %; write 3% or 0.03")
+        raise ValueError("must be above 0 and below 100%; write 3% or 0.03")
     return share
 
 

@@ -115,7 +115,7 @@ class Session:
             self._leave_out(f"max_time is over: {missing}; {counts}; {resume}")
         elif self._is_known and left and (rule := recipe.stop_when):
             known = "every accuracy has the precision of stop_when"
-            precision = f"± {100 * rule.half_width:g} points at {confidence(rule.level)} %"
+            precision = f"± {100 * rule.half_width:g} points at {confidence(rule.level)}%"
             self._leave_out(f"{known} ({precision}): {counted(left, 'generation')} not asked for")
 
     async def _beat(self) -> None:

@@ -156,7 +156,7 @@ class RunningAccuracy(Record):
     variant: Text
     correct: int
     graded: int
-    low: float = Field(description="lower end of the 95 % interval of the share")
+    low: float = Field(description="lower end of the 95% interval of the share")
     high: float
 
 

@@ -25,7 +25,7 @@ class SpanCheck(Record):
     reported_ns: int = Field(description="total - prompt eval")
     ratio: float
     within: bool = Field(
-        description="True if between decode time and reported time, with 2 % tolerance"
+        description="True if between decode time and reported time, with 2% tolerance"
     )
     applies: bool = Field(description="False below 5 ms a token, where chunks merge")
 

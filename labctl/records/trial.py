@@ -88,8 +88,8 @@ class Failure(Record):
 
     @property
     def sentence(self) -> str:
-        """Kind, blame and message, for people."""
-        return f"{self.kind} ({self.blame}): {self.message}"
+        """Blame and message, for people."""
+        return f"{self.blame}: {self.message}"
 
     @classmethod
     def of(cls, error: Exception) -> "Failure":

@@ -18,7 +18,7 @@ from labctl.stats.describe import median
 from labctl.units import counted, digits
 
 _HEADINGS = (
-    "variant", ">budget", "grader", ">right", ">accuracy", ">95 % interval", ">tokens", ">cut",
+    "variant", ">budget", "grader", ">right", ">accuracy", ">95% interval", ">tokens", ">cut",
     ">no answer", "",
 )  # fmt: skip
 #: Maximum number of characters of an answer in a table.
@@ -102,7 +102,7 @@ def limit_tables(
             ]
             for variant in table.variants
         ]
-        notes = [words("Share of right answers, with its 95 % interval.")]
+        notes = [words("Share of right answers, with its 95% interval.")]
         if alike:
             names = words.listed(alike)
             notes.append(
@@ -140,7 +140,7 @@ def _print_by_budget(console: Console, record: EvaluationRecord, table: Accuracy
     if halves:
         widths = dict.fromkeys(f"{100 * half:.1f}" for half in (min(halves), max(halves)))
         lines.append(
-            f"95 % intervals: about ± {' to '.join(widths)} points;"
+            f"95% intervals: about ± {' to '.join(widths)} points;"
             " `labctl report --wide` has each, with lengths and counts"
         )
     else:
@@ -174,7 +174,7 @@ def _budget(record: EvaluationRecord, cell: Accuracy) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
+    return f"{100 * share:.1f}%"
 
 
 def _marks(record: EvaluationRecord, variant: str) -> str:
@@ -200,7 +200,7 @@ def _together(record: EvaluationRecord, table: AccuracyTable) -> Iterator[str]:
             ]
         low, high, points = (100 * end for end in (one.gain.low, one.gain.high, one.gain.mean))
         yield (
-            f"{' less '.join(names)}: {points:+.1f} points (95 % interval"
+            f"{' less '.join(names)}: {points:+.1f} points (95% interval"
             f" {low:+.1f} to {high:+.1f}), McNemar mid-p {one.test.mid_p:.2g}"
         ) + (f"; {one.needed} questions would show it" if one.needed else "")
     for cell in table.cells:

@@ -10,7 +10,7 @@ from labctl.report.details import plain, print_lines, print_table
 from labctl.stats.intervals import Interval
 from labctl.units import counted
 
-_GAPS = ("grader", ">limit", ">first", ">second", ">second less first (95 %)")
+_GAPS = ("grader", ">limit", ">first", ">second", ">second less first (95%)")
 #: Maximum number of listed differences; JSON has all.
 _LISTED = 10
 
@@ -44,7 +44,7 @@ def _sentences(one: Agreement) -> Iterator[str]:
     same = one.compared - len(one.differences)
     yield (
         f"{same} of {counted(one.compared, 'answer')} are identical: {share.mean:.1%}"
-        f" (95 %: {share.low:.1%} to {share.high:.1%})"
+        f" (95%: {share.low:.1%} to {share.high:.1%})"
     )
     if one.unpaired:
         yield f"{counted(one.unpaired, 'answer')} that one side alone has: left out"

@@ -183,7 +183,7 @@ def _cells(row: Row, short: Mapping[str, str], words: Language) -> list[Cell]:
     known, interval = row.interval, ABSENT
     if known is not None and not known.is_vague:
         ends = f"{ratio_text(known.low)}–{ratio_text(known.high)}"
-        interval = Cell(f"{ends} ({confidence(known.level)} %)", known.low)
+        interval = Cell(f"{ends} ({confidence(known.level)}%)", known.low)
     tone: Tone = "bad" if row.verdict is Verdict.SLOWER else ""
     return [
         named(row.right, short),

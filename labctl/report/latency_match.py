@@ -16,22 +16,22 @@ from labctl.compare.equal_latency.words import (
 )
 from labctl.report.details import plain, print_lines, print_table
 from labctl.report.rows import rows_csv
-from labctl.units import digits, plus_minus
+from labctl.units import digits, plus_minus, with_unit
 
 _AXES: dict[Axis, str] = {
     "budget": "Budget time (limit of tokens x mean time per token)",
     "deadline": "Deadline (right and complete in time: prefill of the prompt + own tokens)",
 }
-_CROSSINGS = ("faster", "slower", "result", ">crossing", ">95 % interval", ">compared")
+_CROSSINGS = ("faster", "slower", "result", ">crossing", ">95% interval", ">compared")
 _POINTS = (
-    "model/prompt", ">limit", ">budget time", ">mean answer", "accuracy (95 %)", "Pareto", "",
+    "model/prompt", ">limit", ">budget time", ">mean answer", "accuracy (95%)", "Pareto", "",
 )  # fmt: skip
 _COLUMNS = (
     "heading", "axis", "model", "prompt", "states_budget", "budget", "seconds", "accuracy", "low",
     "high", "extrapolated",
 )  # fmt: skip
 _METHOD = (
-    "Intervals (95 %) are over questions, all samples of one together, and repeats of the timing.",
+    "Intervals (95%) are over questions, all samples of one together, and repeats of the timing.",
     "The model is loaded before. Nothing extrapolated is in a recommendation.",
 )
 _WIDTH = 200
@@ -148,7 +148,7 @@ def _print_times(console: Console, found: LatencyMatch) -> None:
             for one in found.timings
         ]  # fmt: skip
         print_lines(console, ["", "[bold]Times[/]"])
-        headings = ("model", ">per token", ">95 %", ">repeats", ">prefill", ">measured to position",
+        headings = ("model", ">per token", ">95%", ">repeats", ">prefill", ">measured to position",
                     "board", "runs")  # fmt: skip
         print_table(console, headings, rows)
     for grid in found.grids:
@@ -169,7 +169,7 @@ def _print_quoted(console: Console, found: LatencyMatch) -> None:
             one.name,
             f"{share_text(one.value / 100)}, no limit"
             if one.unit.startswith("%")
-            else f"{one.value:g} {one.unit}",
+            else with_unit(one.value, one.unit),
         ]
         for one in found.quoted
     ]

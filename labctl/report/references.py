@@ -10,7 +10,7 @@ from labctl.errors import ConfigError
 from labctl.records.evaluation import EvaluationRecord
 from labctl.records.run import RunRecord
 from labctl.suggestions import unknown
-from labctl.units import digits, duration
+from labctl.units import digits, duration, with_unit
 
 #: Name that stands for all known references.
 ALL = "all"
@@ -52,7 +52,7 @@ class ReferenceRow:
             self.name,
             self.device,
             f"{what} ({more})" if more else what,
-            f"{self.value:g} {self.unit}",
+            with_unit(self.value, self.unit),
             duration(self.token_ns),
             "-" if self.tokens_per_second is None else digits(self.tokens_per_second),
             source,

@@ -85,7 +85,7 @@ def _doubt(change: Change) -> str:
     ends = (change.surely_before, change.surely_after)
     if ends == (change.last_good, change.first_slow):
         return ""
-    return f" (95 %: {ends[0].source}..{ends[1].source})"
+    return f" (95%: {ends[0].source}..{ends[1].source})"
 
 
 def plot(series: Series, marked: Sequence[int] = ()) -> Iterator[str]:

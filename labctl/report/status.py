@@ -22,6 +22,8 @@ from labctl.results.summary import good_trials
 from labctl.runs.record.directory import RunDirectory
 
 State = Literal["running", "interrupted", "failed", "passed", "imported"]
+#: What a reader must know first comes first.
+STATES: Sequence[State] = ("failed", "interrupted", "running", "passed", "imported")
 #: Number of lines of a program's standard error that are shown, and of characters of each.
 _MOST_LINES, _MOST_TEXT = 8, 160
 

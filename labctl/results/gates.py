@@ -154,7 +154,7 @@ def _within(gate: Gate, value: float) -> tuple[bool, str]:
     """Return True if a value is within the bounds, and the value with its distance from them."""
     for bound, word, missed in ((gate.min, "below", -1), (gate.max, "above", 1)):
         if bound is not None and (value - bound) * missed > 0:
-            share = f"{digits(100 * abs(value / bound - 1), 2)} % " if bound else ""
+            share = f"{digits(100 * abs(value / bound - 1), 2)}% " if bound else ""
             return False, f"{value:.4g}, {share}{word} {bound:g}"
     return True, f"{value:.4g}"
 
@@ -168,7 +168,7 @@ def idle(gate: Gate) -> GateRecord:
 def limit_of(gate: Gate) -> str:
     """Return the bounds of a gate in words, `>= 2 and <= 20`, `against last-good`."""
     if gate.against is not None:
-        allowed = "" if gate.tolerance is None else f", {100 * gate.tolerance:g} % allowed"
+        allowed = "" if gate.tolerance is None else f", {100 * gate.tolerance:g}% allowed"
         return f"against {gate.against}{allowed}"
     low = [] if gate.min is None else [f">= {gate.min:g}"]
     high = [] if gate.max is None else [f"<= {gate.max:g}"]

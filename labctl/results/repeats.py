@@ -185,7 +185,7 @@ def ratio_verdict(row: VariantSummary, first: str) -> str | None:
 
 def vague(interval: Interval, of: str) -> str:
     """Explain why an interval is meaningless."""
-    return f"its {interval.count} {of} differ too much: the interval is wider than ± 100 %"
+    return f"its {interval.count} {of} differ too much: the interval is wider than ± 100%"
 
 
 def trend_verdict(variant: str, trials: Iterable[TrialRecord]) -> str | None:

@@ -119,6 +119,11 @@ def test_the_figures_are_those_of_the_report(lab: labctl.Lab) -> None:
     assert re.match(r'<div style="background:#fff\w*"><svg ', picture)
     assert "q8_0" in picture
     assert lab.runs().plot("estimates").rows
+    newest = lab.runs()[0]
+    compared = lab.compare(OLD, newest)
+    assert [path.name for path in compared.runs] == [OLD, newest.id]
+    drawn = compared.plot("estimates").rows
+    assert len(drawn) == len(run.plot("estimates").rows) + len(newest.plot("estimates").rows)
     assert run.trials[2].plot().name == "timeline-abcdef-3"
     with pytest.raises(ConfigError, match="it failed, or has no telemetry"):
         lab.trials()[-1].plot()

@@ -171,8 +171,8 @@ def test_thresholds_are_those_of_the_recipe_or_of_the_command(lab: Path, labctl)
     limits = json.loads(labctl("--json"))["thresholds"]
     assert (limits["same_within"], limits["practical"]) == (0.03, 0.02)
     changed = labctl("--json", "--same-within", "400%", status=2)
-    assert "below 100 %" in changed
-    limits = json.loads(labctl("--json", "--same-within", "5 %", "--practical", "0.01"))[
+    assert "below 100%" in changed
+    limits = json.loads(labctl("--json", "--same-within", "5%", "--practical", "0.01"))[
         "thresholds"
     ]
     assert (limits["same_within"], limits["practical"]) == (0.05, 0.01)

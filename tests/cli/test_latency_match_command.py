@@ -96,7 +96,7 @@ def test_published_figures_alone_make_no_curve(lab: Path, capsys: Printed) -> No
     assert "49.73 / 18.18 = 2.7354: 2.73 when cut" in text
     for small, large in ((100, 37), (200, 73), (300, 110)):
         assert re.search(rf"^{small} +{large} ", text, re.MULTILINE)
-    for share in ("51.6 %", "70.9 %", "85.6 %"):
+    for share in ("51.6%", "70.9%", "85.6%"):
         assert re.search(rf"{re.escape(share)}, no limit", text)
     assert "no published curve" in text
     assert "QUOTED" in text

@@ -398,4 +398,4 @@ def test_a_load_test_shows_one_load_after_the_other(
         run.close()
     told = capsys.readouterr().err
     assert "rate 2" in told
-    assert "67 %" in told
+    assert "67%" in told

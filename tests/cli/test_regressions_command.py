@@ -50,8 +50,8 @@ def test_from_a_suspicion_to_a_confirmed_regression(nights: Lab, labctl: Labctl)
     assert "commits 013ccccccc..014ccccccc" in text
     assert "labctl run q2 --board rk1 --set engine.version=c013" in text
     assert "▲" in text
-    assert re.search(r"^  below \d[.\d]* % nothing can be told here$", text, re.MULTILINE)
-    assert re.search(r"read each morning, about \d+ % of those with independent noise", text)
+    assert re.search(r"^  below \d[.\d]*% nothing can be told here$", text, re.MULTILINE)
+    assert re.search(r"read each morning, about \d+% of those with independent noise", text)
     assert outcome(Path("j.xml"))[0] == "skipped"
     labctl("--strict", "--junit", "j.xml", status=1)
     assert outcome(Path("j.xml"))[0] == "failure"
@@ -132,7 +132,7 @@ def test_what_matters_is_what_the_recipe_says(nights: Lab, labctl: Labctl) -> No
     nights.nights(range(14, 24), 115, comparison={"practical": "30%"})
     text, _ = labctl()
     assert "no step" in text
-    assert "below 30 % nothing can be told here" in text
+    assert "below 30% nothing can be told here" in text
     assert json.loads(labctl("--json")[0])["series"][0]["smallest_step"] == 0.3
 
 

@@ -39,7 +39,7 @@ def test_a_planted_crossing_is_found_on_both_axes(axis: Axis) -> None:
     assert found.low < found.seconds < found.high
     assert found.seconds == pytest.approx(truth, rel=0.2)
     assert "Use q2_k/plain for" in found.sentence
-    assert "and q8_0/plain above (95 % interval" in found.sentence
+    assert "and q8_0/plain above (95% interval" in found.sentence
 
 
 def test_alike_models_do_not_cross() -> None:

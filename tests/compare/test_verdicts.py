@@ -61,7 +61,7 @@ def noisy(chance: random.Random, sigma: float, count: int) -> list[float]:
 )
 def test_a_level_below_1_is_never_an_interval_of_100_percent(level: float, shown: str) -> None:
     found = interval_text(Interval(1.05, 1.03, 1.07, level, 9))
-    assert found == f"{shown} % interval 1.030 to 1.070"
+    assert found == f"{shown}% interval 1.030 to 1.070"
 
 
 def test_a_difference_of_three_percent_or_less_is_the_same() -> None:
@@ -70,7 +70,7 @@ def test_a_difference_of_three_percent_or_less_is_the_same() -> None:
     assert row.interval is not None
     assert row.interval.level == pytest.approx(0.9)
     assert 0.97 < row.interval.low < 1.005 < row.interval.high < 1.03
-    assert row.reason.startswith("the 90 % interval")
+    assert row.reason.startswith("the 90% interval")
 
 
 def test_same_comes_before_slower() -> None:
@@ -94,7 +94,7 @@ def test_slower_and_faster_have_the_interval_that_decides() -> None:
     assert slower.interval is not None
     assert slower.interval.level == pytest.approx(0.95)
     assert slower.interval.low > 1
-    assert slower.reason.startswith("takes 1.080 times as long: 95 % interval 1.0")
+    assert slower.reason.startswith("takes 1.080 times as long: 95% interval 1.0")
     assert faster.reason.startswith("takes 0.900 times as long")
     assert turns(scaled(0.508)).reason.startswith("takes 0.508 times as long")
     assert turns(scaled(0.5)).reason.startswith("takes 0.500 times as long")
@@ -124,7 +124,7 @@ def test_what_cannot_be_told_says_which_number_would_settle_it() -> None:
 @pytest.mark.parametrize(
     ("values", "because"),
     [
-        ([106.0, 97.0], "95 % interval"),  # of two repeats
+        ([106.0, 97.0], "95% interval"),  # of two repeats
         ([60.0, 150.0, 20.0, 400.0, 50.0], "the 5 repeats differ too much"),
     ],
 )
@@ -188,7 +188,7 @@ def test_a_small_difference_is_neither_the_same_nor_unknown() -> None:
     assert row.interval is not None
     assert row.interval.low > 1
     assert re.match(
-        r"takes 1.019 times as long, 95 % interval .*, and not shown to be more than 2 %: \d+ ",
+        r"takes 1.019 times as long, 95% interval .*, and not shown to be more than 2%: \d+ ",
         row.reason,
     ), row.reason
 

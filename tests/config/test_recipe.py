@@ -267,7 +267,7 @@ def test_a_difference_that_matters_is_none_that_counts_as_the_same(file: Path) -
     with pytest.raises(ConfigError) as refused:
         load_recipe(file)
     assert f"{file.name}:{line}:" in str(refused.value)
-    assert "comparison.practical: 5 % is above same_within, 3 %" in str(refused.value)
+    assert "comparison.practical: 5% is above same_within, 3%" in str(refused.value)
     found = load_recipe(file, ["comparison.same_within=5%"])
     older = found.resolved() | {"comparison": {"same_within": 0.03, "practical": 0.05}}
     assert Recipe.model_validate(older).comparison.practical == 0.05

@@ -93,7 +93,7 @@ def test_what_cannot_be_switched_is_told_with_its_place(switches: str, problem: 
         ("every: 60d", "health.every: must be"),
         ("jobs: 0", "health.jobs: must be"),
         ("history: 1", "health.history: must be"),
-        ("slower: 200%", "health.slower: must be above 0 and below 100 %"),
+        ("slower: 200%", "health.slower: must be above 0 and below 100%"),
     ],
 )
 def test_health_checks_that_cannot_be(health: str, problem: str) -> None:

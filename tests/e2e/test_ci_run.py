@@ -32,7 +32,7 @@ def test_a_run_writes_what_a_ci_server_reads_and_strict_wants_every_gate_judged(
     gates = json.loads(end.read_text())["gates"]
     assert [gate["limit"] for gate in gates] == [
         "against last-good",
-        "against release-1.2, 5 % allowed",
+        "against release-1.2, 5% allowed",
     ]
     assert {gate["passed"] for gate in gates} == {None}
     assert "gate open: " in done.text

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from browser import Browser
 from dashboards import Served, made_lab, served
+from evaluations_made import made_evaluation, write_evaluation
 from measured_runs import measured
 from nightly_runs import Lab
 from records_made import planned_run, run
@@ -44,6 +45,9 @@ def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     lab = made_lab(tmp_path_factory.mktemp("lab") / "kitchen", boards=4)
     runs = lab.root / "runs"
     done = stored(runs, measured(throttled=4, tokens=16))
+    right = {f"smollm2-135m-instruct-{one}/step_by_step": [0.5] for one in ("Q8_0", "Q2_K")}
+    evaluated = runs / "20261122T093000Z-sums-abc123"
+    write_evaluation(made_evaluation(evaluated, right={**right}, budgets=(None,)))
     nights = Lab(runs)
     nights.nights(range(1, 13), 50.0)
     nights.nights(range(13, 19), 60.0)
@@ -122,6 +126,8 @@ PAGES = (
         ("/", True, "zh"),
         ("/boards/rk2", False, "en"),
         ("/queue", True, "en"),
+        ("/accuracy", False, "en"),
+        (f"/runs/{LIVE}/log", True, "en"),
         ("/runs", False, "zh"),
         ("/nights", False, "zh"),
         ("/trends", True, "en"),
@@ -140,6 +146,9 @@ def test_a_page_is_whole_and_accessible(
         browser.resize(width)
         browser.until("document.documentElement.scrollWidth <= innerWidth")
         assert browser.evaluate(VIOLATIONS) == []
+    scrolled = "[...document.querySelectorAll('.table')].some(o => o.scrollWidth > o.clientWidth)"
+    is_list = not path.startswith("/boards/")
+    assert not (is_list and browser.evaluate(scrolled)), "on a phone a row is a card"
 
 
 def test_the_boards_change_by_themselves_and_focus_stays(

@@ -16,11 +16,14 @@ from stored_runs import stored
 
 from labctl.cli.root import run_cli
 from labctl.records.board import Execution
+from labctl.records.trial import Failure, TrialState
+from labctl.report.figures.measured import MeasuredRun
 from labctl.report.page.build import build_report
 from labctl.report.page.evaluation import evaluation_report
 from labctl.report.page.html import html
 from labctl.report.page.language import Language
 from labctl.report.page.latency import latency_report
+from labctl.runs.record.directory import RunDirectory
 
 pytestmark = pytest.mark.e2e
 
@@ -68,6 +71,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     en, zh = Language("en"), Language("zh")
     (folder / "en.html").write_text(html(build_report(runs, en), en))
     (folder / "zh.html").write_text(html(build_report(runs[1:], zh), zh))
+    (folder / "failed.html").write_text(html(build_report([failed_run(folder / "runs")], en), en))
     (folder / "one.html").write_text(html(build_report(runs[:1], en), en))
     right = {
         f"{model}/{prompt}": shares
@@ -78,6 +82,18 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "accuracy.html").write_text(html(evaluation_report(evaluation, en), en))
     (folder / "latency.html").write_text(html(latency_report(made_match(), zh), zh))
     return folder
+
+
+def failed_run(runs: Path) -> RunDirectory:
+    """A run of which a variant fails, with long lines at its end."""
+    made = measured(run_id="20261123T223000Z-q2-fa11ed", tokens=16)
+    failure = Failure(
+        kind="ProgramFailed", blame="job", message="llama-cli ended with status 3",
+        details="\n".join(f"main: error {number}: {'out of memory, ' * 9}" for number in range(9)),
+    )  # fmt: skip
+    failed = {"state": TrialState.FAILED, "timing": None, "failure": failure}
+    trials = [one.model_copy(update=failed if one.repeat == 1 else {}) for one in made.trials]
+    return stored(runs, MeasuredRun(made.run, trials, made.probes, made.telemetry))
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +121,7 @@ WIDTHS = (1400, 768, 360)
     ("code", "dark", "looked_at"),
     [
         *(("en", False, 1400), ("en", True, 360), ("zh", False, 360), ("zh", True, 768)),
-        *(("accuracy", True, 360), ("latency", False, 1400)),
+        *(("accuracy", True, 360), ("latency", False, 1400), ("failed", False, 360)),
     ],
 )
 def test_a_page_is_whole_and_accessible(
@@ -142,6 +158,7 @@ def whole_and_accessible(
             opened = "document.querySelectorAll('details').forEach(one => { one.open = true; })"
             browser.evaluate(opened)
             assert browser.evaluate("document.documentElement.scrollWidth") == 360
+            assert not re.search(r"\d\s%", browser.evaluate("document.body.innerText"))
         if width in looked_at:
             assert browser.evaluate(VIOLATIONS) == []
 
@@ -149,12 +166,12 @@ def whole_and_accessible(
 def test_a_table_is_sorted_by_keyboard(browser: Browser, pages: Path) -> None:
     browser.show(pages / "en.html")
     heading = "document.querySelectorAll('thead th')[{}]"
-    names = "[...document.querySelector('tbody').rows].map(row => row.cells[7].textContent)"
     column = browser.evaluate(
         "[...document.querySelectorAll('thead')[0].rows[0].cells]"
         ".findIndex(one => one.textContent === 'Time per token')"
     )
-    assert column == 7
+    assert column == 2, "a table that is cut begins with what was measured"
+    names = "[...document.querySelector('tbody').rows].map(row => row.cells[2].textContent)"
     as_it_was = browser.evaluate(names)
     seen = []
     for wanted in ("ascending", "descending", "none"):
@@ -173,8 +190,10 @@ def test_a_table_is_sorted_by_keyboard(browser: Browser, pages: Path) -> None:
     assert seen[2] == as_it_was
 
 
-def test_on_a_phone_the_figures_come_right_after_the_variant(browser: Browser, pages: Path) -> None:
-    browser.show(pages / "one.html")
+def test_a_table_that_is_cut_begins_with_what_was_measured(browser: Browser, pages: Path) -> None:
+    run = stored(pages / "fits", measured(repeats=1))
+    (pages / "fits.html").write_text(html(build_report([run], Language("en")), Language("en")))
+    browser.show(pages / "fits.html")
     seen = (
         "[...document.querySelector('table').rows].map(row => [...row.cells]"
         ".filter(one => one.getBoundingClientRect().right <= innerWidth)"
@@ -190,6 +209,8 @@ def test_on_a_phone_the_figures_come_right_after_the_variant(browser: Browser, p
     assert [row[1::2] for row in rows] == [[row[time], row[ratio]] for row in as_it_was[1:]]
     browser.resize(1400)
     browser.until(f"JSON.stringify({seen}) === JSON.stringify({json.dumps(as_it_was)})")
+    browser.show(pages / "one.html")
+    assert browser.evaluate(seen)[0][1:4] == headings[1:], "wider than a page of any width"
 
 
 def test_a_tooltip_shows_for_the_keyboard_and_goes(browser: Browser, pages: Path) -> None:

@@ -421,7 +421,7 @@ def test_an_unanswered_question_does_not_keep_asking_from_its_end(
         )
         outcome = evaluate(lab, recipe_of(text))
         assert 20 <= outcome.end.questions < 200
-        assert any("± 10 points at 90 %" in note for note in outcome.end.notes)
+        assert any("± 10 points at 90%" in note for note in outcome.end.notes)
         if status == 400:  # what is refused is not asked again, and does not count then either
             (outcome.directory.path / "end.json").unlink()
             again = resume_evaluation(outcome.directory.run, lab, no_board, Observer())

@@ -141,7 +141,7 @@ def test_the_trend_has_a_point_for_each_night(tmp_path: Path) -> None:
         kept_night(tmp_path, started, finding(GOOD, ratio=1.01))
     page = trend_page("n", tmp_path)
     assert page.count("<circle") == 2
-    assert "1 % slower" in page
+    assert "1% slower" in page
 
 
 def test_nights_that_contradict_each_other_on_the_same_builds_are_flips_of_the_board(
@@ -246,7 +246,7 @@ def first_words(page: str) -> str:
         ([finding(GOOD)], "GOOD: 1 of 1"),
         (
             [finding(GOOD), finding(SLOWER, Blame.JOB, ratio=1.079)],
-            "SLOWER in 1 of 2: llama/q8@rk1 q8_0 (7.9 % slower); good: 1 of 2",
+            "SLOWER in 1 of 2: llama/q8@rk1 q8_0 (7.9% slower); good: 1 of 2",
         ),
         ([finding(GOOD), finding(UNKNOWN)], "GOOD: 1 of 2; no verdict on 1 of 2"),
         (
@@ -329,7 +329,7 @@ def test_a_bound_below_zero_is_not_said_to_be_slower() -> None:
             state.done[Stage.SCREEN, pair, side] = entry
     found = judge_finding(state, "q8_0", 1)
     assert found.verdict is GOOD
-    assert re.match(r"not slower; at least \d\.?\d* % faster \(5 % is excluded\)", found.reason)
+    assert re.match(r"not slower; at least \d\.?\d*% faster \(5% is excluded\)", found.reason)
 
 
 def test_a_night_that_is_dated_ahead_is_not_the_last_one(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def test_a_row_is_a_variant_and_a_column_a_budget(tmp_path: Path) -> None:
     made = made_evaluation(tmp_path, right=RIGHT, graders=("boxed",))
     for line, variant in zip(lines[3:5], RIGHT, strict=True):
         cells = [cell for cell in made.table.cells if cell.variant == variant]
-        assert line.split()[1::2] == [f"{100 * cell.right / cell.total:.1f}" for cell in cells]
+        assert line.split()[1:] == [f"{100 * cell.right / cell.total:.1f}%" for cell in cells]
 
 
 def test_a_grader_that_judges_otherwise_has_a_table_of_its_own(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_the_table_is_that_of_the_experiment(tmp_path: Path) -> None:
     cell = made.table.cell("q2_k/step", 200, "boxed")
     assert cell
     assert cell.interval
-    assert by_boxed.rows[0][2].text.startswith(f"{cell.right / 60 * 100:.1f} % (")
+    assert by_boxed.rows[0][2].text.startswith(f"{cell.right / 60 * 100:.1f}% (")
     assert by_boxed.rows[0][2].text != by_numeric.rows[0][2].text
     assert details.rows[1][2].text == str(cell.right)
     assert details.rows[1][4].text == str(sum(not grade.complete for grade in cell.grades))

@@ -21,7 +21,7 @@ EN, ZH = Language("en"), Language("zh")
 
 def test_the_answer_is_the_choice_and_the_crossings() -> None:
     report = latency_report(made_match(), EN)
-    assert report.answers[0] == "At a deadline of 60 s use q2_k/step: 20.0 %."
+    assert report.answers[0] == "At a deadline of 60 s use q2_k/step: 20.0%."
     assert len(report.answers) == 3
 
 
@@ -146,4 +146,4 @@ def test_published_figures_alone_make_no_curve() -> None:
         "accuracy-over-deadline",
     ]
     assert any(table.caption == "Published figures" for table in report.tables)
-    assert "70.9 %" in markdown(report, EN)
+    assert "70.9%" in markdown(report, EN)

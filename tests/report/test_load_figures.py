@@ -100,12 +100,10 @@ def test_the_answer_names_the_limit_that_breaks(tmp_path: Path) -> None:
     results = measured(tmp_path, *RATES, limits=LIMITS)
     first, why, sure, _ = load_answers(results, Language("en"))
     assert first == (
-        "Up to 5.00 requests/s the server follows, and 95 % of the requests or more keep every"
+        "Up to 5.00 requests/s the server follows, and 95% of the requests or more keep every"
         " limit; at 30.0 it does not."
     )
-    assert why.startswith(
-        "At 30.0 requests/s 12 % of the requests keep every limit: p99 of TTFT is"
-    )
+    assert why.startswith("At 30.0 requests/s 12% of the requests keep every limit: p99 of TTFT is")
     assert why.endswith("limit 1.00 s.")
     assert "by loads of 120 requests" in sure
 
@@ -113,11 +111,18 @@ def test_the_answer_names_the_limit_that_breaks(tmp_path: Path) -> None:
 def test_streams_have_a_highest_number_that_keeps_the_limits(tmp_path: Path) -> None:
     results = measured(tmp_path, Load(None, requests=20), limits=LIMITS)
     first, _ = load_answers(results, Language("en"))
-    assert first.startswith("Up to 1 stream, the most that was tried, 95 % of the requests")
+    assert first.startswith("Up to 1 stream, the most that was tried, 95% of the requests")
     slow = measured(tmp_path / "slow", Load(None, requests=20), limits=LatencyLimits(ttft_ns=1))
     first, why, _ = load_answers(slow, Language("en"))
     assert first == "No number of streams keeps the limits; the lowest was 1 stream."
-    assert why.startswith("At 1 stream 0 % of the requests keep every limit: p50 of TTFT is 100 ms")
+    assert why.startswith("At 1 stream 0% of the requests keep every limit: p50 of TTFT is 100 ms")
+
+
+def test_no_limit_that_is_kept_is_blamed_for_unknown_times(tmp_path: Path) -> None:
+    limits = LatencyLimits(ttft_ns=10**9, tpot_ns=10**9)  # answers of one piece have no TPOT
+    first, why, *_ = load_answers(measured(tmp_path, *RATES, limits=limits), Language("en"))
+    assert first.startswith("The server followed no rate")
+    assert why.endswith(" 0% of the requests keep every limit: times of the others are unknown.")
 
 
 @pytest.mark.parametrize("limits", [LIMITS, None])

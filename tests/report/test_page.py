@@ -189,7 +189,7 @@ def test_the_answer_tells_a_small_difference_that_is_certain(tmp_path: Path) -> 
     text = answer_of(tmp_path, made)
     assert re.match(
         r"a \(100 ms a token\) is faster than b \(102 ms\) on rk1, but not shown to be so by more"
-        r" than 2 %: ratio 1\.019 \(95% interval 1\.003 to 1\.035\)\. \d+ interleaved rounds would",
+        r" than 2%: ratio 1\.019 \(95% interval 1\.003 to 1\.035\)\. \d+ interleaved rounds would",
         text,
     )
 
@@ -266,6 +266,15 @@ def test_the_answer_names_the_bound_and_failed_checks(tmp_path: Path) -> None:
     text = answer_of(tmp_path, MeasuredRun(made.run, trials))
     assert "a is bound by memory (DRAM): at 71% of what the measured rate" in text
     assert "Checks failed, see the table: clock." in text
+
+
+def test_the_answer_names_the_variants_whose_trials_have_no_result(tmp_path: Path) -> None:
+    made = measured([Made("a"), Made("b")], repeats=2)
+    failure = Failure(kind="ProgramFailed", blame="job", message="it crashed")
+    failed = {"state": TrialState.FAILED, "timing": None, "failure": failure, "checks": ()}
+    trials = [t.model_copy(update=failed if t.variant == "b" else {}) for t in made.trials]
+    text = answer_of(tmp_path, MeasuredRun(made.run, trials))
+    assert "Trials without a result: 2, of b." in text
 
 
 @pytest.mark.parametrize(("words", "shown"), [(EN, "ok; not judged: drift"), (ZH, "未评判")])

@@ -117,7 +117,7 @@ def test_an_accuracy_is_quoted_without_a_time(
     path = made(lab, "gsm8k-llama31-8b-q2-k")
     assert run_cli(["report", str(path), "--wide"]) == 0
     text = capsys.readouterr().out
-    assert "51.6 % accuracy" in text
+    assert "51.6% accuracy" in text
     assert "GSM8K, zero-shot, step by step, no limit of tokens" in text
     run_cli(["report", str(path), "--json"])
     (row,) = json.loads(capsys.readouterr().out)["references"]

@@ -15,6 +15,7 @@ from labctl.errors import Blame
 from labctl.records.run import GateRecord, PlannedRecord, PlanRecord, RunEnd, RunRecord
 from labctl.records.trial import Failure, TrialRecord, TrialState
 from labctl.report.formats import result_text
+from labctl.report.page.build import build_report
 from labctl.report.page.files import make_report
 from labctl.report.page.html import html
 from labctl.report.page.language import Language
@@ -172,6 +173,29 @@ def test_the_report_of_a_running_run_says_that_it_runs(tmp_path: Path) -> None:
     for medium, text in shown.items():
         assert "running: 1 of 6 trials good; since 2026-11-20 22:30 UTC" in text, medium
         assert "not begun" in text, medium
+
+
+def test_a_run_under_way_has_no_result_yet(tmp_path: Path) -> None:
+    directory = planned_run(tmp_path / "runs", run(variants=("q2_k",)), planned("q2_k"))
+    with directory.held():
+        assert build_report([directory], EN).answers == ["This run has no result yet."]
+
+
+def test_many_runs_begin_with_one_line_and_the_bad_ones(tmp_path: Path) -> None:
+    runs = []
+    for number in range(1, 6):
+        record = run(f"2026112{number}T223000Z-q2-abcdef", variants=("q2_k",))
+        runs.append(planned_run(tmp_path / "runs", record, planned("q2_k")))
+        for one in GOOD[: 1 if number == 2 else 2]:
+            runs[-1].add(one)
+        runs[-1].finish(end(state="interrupted" if number == 2 else "finished"))
+    found = build_report(runs, EN).status
+    assert [one.run for one in found] == ["5 runs", "20261122T223000Z-q2-abcdef"]
+    line = f"interrupted: 9 of 10 {AT}; interrupted: 1, passed: 4"
+    assert found[0].line(EN) == line
+    assert f"5 runs **{line}**" in markdown(build_report(runs, EN), EN)
+    (alone,) = build_report([runs[0], *runs[2:]], EN).status
+    assert alone.line(EN) == f"passed: 8 of 8 {AT}"
 
 
 def test_a_run_without_any_trial_has_a_report(tmp_path: Path) -> None:

@@ -113,9 +113,9 @@ def test_a_trial_alone_has_no_interval_and_two_have_a_wide_one() -> None:
 
 def test_repeats_that_are_the_same_have_no_figure_of_rounding_errors() -> None:
     alike = [trial(n, timing=timing([100.3] * 7)) for n in range(1, 6)]
-    assert " 100 ms ± 0.0 % " in drawn(print_timing_table, run(), alike)
+    assert " 100 ms ± 0.0% " in drawn(print_timing_table, run(), alike)
     near = [trial(n, timing=timing([100.0 + n / 1000] * 4)) for n in range(1, 6)]
-    assert " 100 ms ± 0.0020 % " in drawn(print_timing_table, run(), near)
+    assert " 100 ms ± 0.0020% " in drawn(print_timing_table, run(), near)
 
 
 def test_intervals_are_of_the_level_and_the_stop_that_the_recipe_asks_for() -> None:
@@ -238,7 +238,7 @@ def test_the_table_shows_results_checks_and_failures() -> None:
         assert cell in row
     assert "FAILED: token count" in row
     assert "no result" in text
-    assert "q8_0: ProgramFailed (job): llama-cli was killed by SIGILL" in text
+    assert "q8_0: job: llama-cli was killed by SIGILL" in text
     assert "EMULATED" not in text
 
 
@@ -534,7 +534,7 @@ def test_in_80_columns_the_table_has_seven_columns_and_no_row_breaks() -> None:
     assert re.split("  +", first)[1:] == [
         "3/3",
         "599 s",
-        "9.99 s ± 0.025 %",
+        "9.99 s ± 0.025%",
         "0.100",
         "1.00",
         "FAILED",
@@ -579,7 +579,7 @@ def test_details_need_wide_and_results_do_not() -> None:
 def test_an_interval_with_two_sides_is_shown_by_the_wider_one() -> None:
     two = [trial(1, timing=timing([100])), trial(2, timing=timing([104]))]
     shown = drawn(print_timing_table, run(), two)
-    assert "102 ms ± 28 %" in shown  # 79.5 ms to 131 ms
+    assert "102 ms ± 28%" in shown  # 79.5 ms to 131 ms
     assert "79.5 ms - 131 ms" in drawn(wide_table, run(), two)
     assert "100 ms  " in drawn(print_timing_table, run(), [trial(1, timing=timing([100]))])
 

@@ -111,8 +111,8 @@ def test_a_missed_gate_is_a_failure(most: float, status: int, tmp_path: Path) ->
 
 
 def test_a_missed_bound_says_by_how_much() -> None:
-    assert judged(Gate(metric="tpot_ms", max=100), trial(1))["q2_k"].detail == "110, 10 % above 100"
-    assert judged(Gate(metric="tpot_ms", min=200), trial(1))["q2_k"].detail == "110, 45 % below 200"
+    assert judged(Gate(metric="tpot_ms", max=100), trial(1))["q2_k"].detail == "110, 10% above 100"
+    assert judged(Gate(metric="tpot_ms", min=200), trial(1))["q2_k"].detail == "110, 45% below 200"
 
 
 def test_only_speed_is_compared_with_other_runs() -> None:

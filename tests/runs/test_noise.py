@@ -56,7 +56,7 @@ def test_a_plan_tells_how_many_repeats_a_comparison_needs() -> None:
     assert needed.text == (
         "noise per repeat of the token time: q2 1.00% (15 repeats of 3 runs), q8 2.00% (10 repeats"
         " of 2 runs); with 90% probability, `labctl compare --figure tpot_ms` finds: equal variants"
-        " (± 3 %) with 12 interleaved repeats; a difference of 5% with 6 interleaved repeats"
+        " (± 3%) with 12 interleaved repeats; a difference of 5% with 6 interleaved repeats"
     )
     assert needed.document()["repeats_for_same"] == 12
     loud = RepeatsNeeded({"q2": Noise(0.5, 15, 3)}, ComparisonLimits())

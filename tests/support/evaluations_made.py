@@ -8,6 +8,7 @@ from pathlib import Path
 from labctl.evaluation.accuracy import accuracy_table
 from labctl.records.board import Execution
 from labctl.records.evaluation import (
+    AccuracyRecord,
     DatasetRecord,
     EndpointRecord,
     EvaluationEnd,
@@ -136,3 +137,19 @@ def made_evaluation(
             questions=questions,
         ),
     )
+
+
+def write_evaluation(
+    made: MeasuredEvaluation,
+    *,
+    accuracies: Sequence[AccuracyRecord] = (),
+    more: Sequence[GenerationRecord] = (),
+) -> None:
+    """Write an evaluation's directory; ``more``: lines of the journal after its answers."""
+    assert made.end
+    made.path.mkdir(parents=True)
+    (made.path / "evaluation.json").write_text(made.record.model_dump_json())
+    end = made.end.model_copy(update={"accuracies": tuple(accuracies)})
+    (made.path / "end.json").write_text(end.model_dump_json())
+    lines = [f"{one.model_dump_json()}\n" for one in (*made.generations, *more)]
+    (made.path / "generations.jsonl").write_text("".join(lines))

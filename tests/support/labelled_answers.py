@@ -38,7 +38,7 @@ class Share:
         """Return the share with its one-sided upper limit of 95 % (Clopper and Pearson)."""
         others = self.total - self.count
         high = beta.ppf(0.95, self.count + 1, others) if others else 1.0
-        return f"{self.count} of {self.total} (≤ {100 * high:.1f} %)"
+        return f"{self.count} of {self.total} (≤ {100 * high:.1f}%)"
 
 
 def mistakes(judge: Judge, verdict: str, *, work: bool) -> tuple[Share, Share]:

@@ -76,7 +76,7 @@ def made_match(*, execution: str = "board") -> LatencyMatch:
                 (Candidate("q2_k", "step", 0.2, 0.1, 0.3, False),),
                 "q2_k/step",
                 False,
-                "At a deadline of 60 s use q2_k/step: 20.0 %.",
+                "At a deadline of 60 s use q2_k/step: 20.0%.",
             ),
         ),
         quoted=(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from dashboards import Served, made_lab, served
-from evaluations_made import made_evaluation
+from evaluations_made import made_evaluation, write_evaluation
 from prometheus_client.parser import text_string_to_metric_families
 from records_made import recorded_run
 
@@ -170,18 +170,12 @@ def test_one_value_is_no_range(tmp_path: Path) -> None:
         variant="a/p", budget=None, grader="boxed", correct=3, graded=4, low=0.1, high=0.9
     )
     made = made_evaluation(folder, right={"a/p": (1.0,)}, budgets=(None,), questions=4)
-    assert made.end
-    folder.mkdir(parents=True)
-    (folder / "evaluation.json").write_text(made.record.model_dump_json())
-    end = made.end.model_copy(update={"accuracies": (share,)})
-    (folder / "end.json").write_text(end.model_dump_json())
-    answers = [one.model_dump_json() + "\n" for one in made.generations]
-    held = [one.model_copy(update={"check": "one"}).model_dump_json() for one in made.generations]
-    (folder / "generations.jsonl").write_text("".join(answers) + "\n".join(held) + "\n")
+    held = [one.model_copy(update={"check": "one"}) for one in made.generations]
+    write_evaluation(made, accuracies=(share,), more=held)
     with served(lab) as own, own.client() as client:
         page = client.get("/accuracy").text
-        assert "</meter> 75.0 %</td>" in page
-        assert '<td class="number">4/4</td>' in page
+        assert "</meter> 75.0%</td>" in page
+        assert 'data-name="Answers">4/4</td>' in page
 
 
 def test_a_run_dated_ahead_of_the_clock_is_marked(tmp_path: Path) -> None:

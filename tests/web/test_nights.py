@@ -71,7 +71,7 @@ def test_a_night_begins_with_what_got_slower_and_its_commit(dashboard: Served) -
     assert "<script>alert" not in text
     assert "\x1b" not in text
     title = text.partition("<h1")[2].partition("</h1>")[0]
-    assert "SLOWER in 1 of 3: llama/q8@rk1 q8_0 (7.9 % slower)" in title
+    assert "SLOWER in 1 of 3: llama/q8@rk1 q8_0 (7.9% slower)" in title
     assert "EMULATED" not in title, "the slow board is not emulated"
     assert '<span class="badge">EMULATED' in text
     leads = text.partition("</h1>")[2].partition("<dl")[0]

@@ -17,7 +17,7 @@ def seconds_text(seconds: float) -> str:
 
 def share_text(share: float) -> str:
     """Return ``51.6 %``."""
-    return f"{100 * share:.1f} %"
+    return f"{100 * share:.1f}%"
 
 
 def accuracy_text(found: Interval) -> str:
@@ -59,7 +59,7 @@ def crossing_sentence(
     at = f"about {seconds_text(found.seconds)}" if found.seconds is not None else "a time"
     return (
         f"Use {best[found.before]} for {_IN[axis]} below {at} and {best[found.after]} above"
-        f" (95 % interval {interval_text(found.low, found.high)})."
+        f" (95% interval {interval_text(found.low, found.high)})."
     )
 
 
@@ -147,7 +147,7 @@ def shift_sentence(
     )
     text = (
         f"With {other} {slower} overtakes {seconds_text(abs(seconds))} {word} than with {prompt}"
-        f" (95 % interval {span})"
+        f" (95% interval {span})"
     )
     return f"{text}." if shown else f"{text}; not shown."
 

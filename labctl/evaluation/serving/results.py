@@ -138,7 +138,7 @@ def notes(results: LoadTestResults) -> Iterator[str]:
     ]
     if short:
         yield (
-            f"p99*: {min(short)} requests give no upper limit of the 99th percentile; 368 do (95 %"
+            f"p99*: {min(short)} requests give no upper limit of the 99th percentile; 368 do (95%"
             " confidence)"
         )
 

@@ -285,7 +285,7 @@ def notes_of(result: NightResult) -> Iterator[str]:
     if (same := result.same_programs) is not None:
         yield (
             f"{same.pairs} pairs of equal programs in {counted(same.nights, 'night')}: one side"
-            f" took {same.ratio:.4f} times as long as the other (99 % interval {same.low:.4f} to"
+            f" took {same.ratio:.4f} times as long as the other (99% interval {same.low:.4f} to"
             f" {same.high:.4f}); {same.beyond} of them differ by the slowdown to find or more"
         )
 

@@ -64,7 +64,7 @@ def _accuracy(table: AccuracyTable, grader: str, words: Language) -> Figure | Mi
         )
     ]
     caption = words(
-        "A mark is the share of right answers, its line the 95 % interval over the questions"
+        "A mark is the share of right answers, its line the 95% interval over the questions"
         " (Wilson; several samples of a question count as one). All variants were asked the"
         " same questions: their differences are surer than the intervals look."
     )
@@ -206,7 +206,7 @@ def _length(one: Accuracy, name: str, words: Language) -> Iterator[Row]:
         "most": max(one.tokens),
         "limit": one.budget,
         "text": words(
-            "10 % below {low}, median {middle}, 90 % below {high}; {cut} cut",
+            "10% below {low}, median {middle}, 90% below {high}; {cut} cut",
             low=round(low),
             middle=round(middle),
             high=round(high),

@@ -171,8 +171,8 @@ def _boxes(
             "title": words("median ({unit})", unit=scale.unit),
         },
         {"field": "mean", "type": "quantitative", "title": f"{words('mean')} %"},
-        {"field": "p5", "type": "quantitative", "title": "5 %"},
-        {"field": "p95", "type": "quantitative", "title": "95 %"},
+        {"field": "p5", "type": "quantitative", "title": "5%"},
+        {"field": "p95", "type": "quantitative", "title": "95%"},
         {"field": "values", "type": "quantitative", "title": "n"},
     ]
 

@@ -30,13 +30,13 @@ _AXIS_TITLES: dict[Axis, str] = {
 _CAPTIONS: dict[Axis, str] = {
     "budget": (
         "Time: limit of tokens x mean time per token of the model on this board, as in the"
-        " original experiment. Bands: 95 % over the questions. A grey line is a crossing, the"
-        " red band its 95 % interval. Dashed: extrapolated beyond what was measured."
+        " original experiment. Bands: 95% over the questions. A grey line is a crossing, the"
+        " red band its 95% interval. Dashed: extrapolated beyond what was measured."
     ),
     "deadline": (
         "An answer counts if it is right and complete by then: prefill of its own prompt and"
-        " its own tokens at the board's measured times. Bands: 95 % over the questions. A grey"
-        " line is a crossing, the red band its 95 % interval. Dashed: extrapolated beyond what"
+        " its own tokens at the board's measured times. Bands: 95% over the questions. A grey"
+        " line is a crossing, the red band its 95% interval. Dashed: extrapolated beyond what"
         " was measured."
     ),
 }

@@ -180,7 +180,7 @@ def _times_over(results: LoadTestResults, loop: _Loop, words: Language) -> Figur
         return Missing(name, title, words("no measured request was answered"))
     caption = words(
         "Median and 99th percentile of each load; the thin line above it ends at the upper limit of"
-        " the percentile (95 % confidence). Loads of fewer than {few} answers have no 99th"
+        " the percentile (95% confidence). Loads of fewer than {few} answers have no 99th"
         " percentile. Red: the limit.",
         few=FEWEST_FOR_P99,
     )

@@ -36,7 +36,7 @@ def bound_shares(runs: Sequence[MeasuredRun], words: Language) -> Figure | Missi
     kinds = [kind for kind in _KINDS if any(row["bound"] == kind for row in rows)]
     caption = words(
         "The part of a token's time that each resource alone would need at its measured rate."
-        " Near 100 %: that resource holds the variant. None near: something else does."
+        " Near 100%: that resource holds the variant. None near: something else does."
     )
     caption += left_out(shown, found, words)
     sentences = [f"{row['series']}: {row['text']}" for row in rows]

@@ -96,9 +96,13 @@ def _of_run(one: MeasuredRun, words: Language) -> Iterator[str]:
 def _problems(one: MeasuredRun, words: Language) -> Iterator[str]:
     """Yield what went wrong in a run that has a result."""
     timed = [row for row in one.rows if row.token_ns]
-    failed = sum(row.trials_failed + row.trials_skipped for row in one.rows)
-    if failed and timed:
-        yield words("{count} of its trials have no result.", count=failed)
+    failed = {row.variant: row.trials_failed + row.trials_skipped for row in one.rows}
+    if timed and any(failed.values()):
+        yield words(
+            "Trials without a result: {count}, of {names}.",
+            count=sum(failed.values()),
+            names=words.some(name for name, count in failed.items() if count),
+        )
     if any(row.checks_failed for row in timed):
         names = dict.fromkeys(name for row in timed for name in row.checks_failed)
         yield words("Checks failed, see the table: {names}.", names=words.some(names))
@@ -167,7 +171,11 @@ def _without_tokens(one: MeasuredRun, words: Language) -> Iterator[str]:
                 board=one.run.board,
             )
     if not any(row.tests or row.measures for row in one.rows):
-        yield words("This run has no result: no trial of it was good.")
+        yield words(
+            "This run has no result yet."
+            if one.status.state == "running"
+            else "This run has no result: no trial of it was good."
+        )
         for row in one.rows:
             for failure in row.failures:
                 yield f"{row.variant}: {failure}"

@@ -1,5 +1,6 @@
 """A report from run directories."""
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -19,7 +20,7 @@ from labctl.report.page.sections import section
 from labctl.report.references import ReferenceRow, references_of
 from labctl.report.remarks import Remark
 from labctl.report.result_tables import result_tables
-from labctl.report.status import Status
+from labctl.report.status import STATES, Reason, Status
 from labctl.report.table import Table
 from labctl.runs.record.directory import RunDirectory
 
@@ -52,7 +53,7 @@ def build_report(
         runs=[_section(one, marks[one.path], words) for one in runs],
         damaged=damaged,
         method=_method(words),
-        status=_told([one.status for one in runs]),
+        status=_told([one.status for one in runs], words),
     )
 
 
@@ -103,10 +104,22 @@ def _section(one: MeasuredRun, marks: Sequence[str], words: Language) -> RunSect
     return replace(found, remarks=[*(Remark(text, tone="bad") for text in marks), *found.remarks])
 
 
-def _told(found: Sequence[Status]) -> list[Status]:
-    """Return the states that stand first: all of a few runs, else only those that did not pass."""
-    others = [one for one in found if one.state != "passed"]
-    return list(found) if len(found) <= MOST_NAMES else others[:MOST_NAMES]
+def _told(found: Sequence[Status], words: Language) -> list[Status]:
+    """Return the states that stand first: all of a few runs, else their sum and some bad ones."""
+    if len(found) <= MOST_NAMES:
+        return list(found)
+    states = Counter(one.state for one in sorted(found, key=lambda one: STATES.index(one.state)))
+    each = words.listed(f"{words(state)}: {count}" for state, count in states.items())
+    ends = [one.since for one in found if one.since and one.state != "running"]
+    whole = Status(
+        words("{count} runs", count=len(found)),
+        next(iter(states)),
+        good=sum(one.good for one in found),
+        total=sum(one.total for one in found),
+        since=max(ends) if len(ends) == len(found) else None,
+        reason=Reason(each) if len(states) > 1 else None,
+    )
+    return [whole, *[one for one in found if one.is_bad][:MOST_NAMES]]
 
 
 def _tables(
@@ -175,7 +188,7 @@ def _method(words: Language) -> list[str]:
         words(
             "Fastest of several variants: named are all that are not shown to be slower than"
             " the best one (J. C. Hsu's multiple comparisons with the best, of logarithms, with"
-            " the noise of all variants together; 95 % of such sets contain the true fastest),"
+            " the noise of all variants together; 95% of such sets contain the true fastest),"
             " and those judged the same."
         ),
         words(

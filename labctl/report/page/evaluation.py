@@ -234,7 +234,7 @@ def _remarks(one: MeasuredEvaluation, words: Language) -> Iterator[Remark]:
 def _method(words: Language) -> list[str]:
     return [
         words(
-            "Accuracy: right answers over graded ones, with Wilson's 95 % interval over the"
+            "Accuracy: right answers over graded ones, with Wilson's 95% interval over the"
             " questions; several samples of a question are one cluster. Answers missing because of"
             " a server failure are not counted; they are listed."
         ),

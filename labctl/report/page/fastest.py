@@ -292,7 +292,7 @@ def _ratio_known(
 ) -> str:
     """Return a ratio's interval, and its number of rounds if the times are from more trials."""
     if between.is_vague:
-        return words(" (its interval is wider than ± 100 %)")
+        return words(" (its interval is wider than ± 100%)")
     is_of_all = row.basis is not Basis.PAIRED or between.count == row.left_repeats == (
         row.right_repeats
     )

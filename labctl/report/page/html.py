@@ -22,7 +22,7 @@ _PACKAGE = "labctl.report.page"
 #: Width of a figure on a phone, in CSS pixels.
 _NARROW = 358
 #: The space between a number and its unit, or before a dash, where lines must not break.
-_UNIT = re.compile(r"(?<=[\d±]) (?=(?:\d|(?:ns|µs|ms|s|min|B|kB|MB|GB)\b|%))| (?=– )")
+_UNIT = re.compile(r"(?<=[\d±]) (?=(?:\d|(?:ns|µs|ms|s|min|B|kB|MB|GB)\b))| (?=– )")
 
 
 def html(report: Report, words: Language, *, inline: bool = False) -> str:

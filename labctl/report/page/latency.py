@@ -22,7 +22,7 @@ from labctl.report.figures.latency import AXES, latency_figures
 from labctl.report.page.content import Report
 from labctl.report.page.language import Language
 from labctl.report.table import ABSENT, Cell, Column, Table, quantity
-from labctl.units import duration
+from labctl.units import duration, with_unit
 
 _OPEN = "…"
 
@@ -265,7 +265,7 @@ def _points(points: Sequence[PointAtBudget], words: Language) -> Table:
                 Cell(one.prompt, recorded=True),
                 Cell(limit_text(one.budget, words), one.budget),
                 Cell(
-                    f"{share.mean * 100:.1f} % ({share.low * 100:.1f} – {share.high * 100:.1f})",
+                    f"{share.mean * 100:.1f}% ({share.low * 100:.1f} – {share.high * 100:.1f})",
                     share.mean,
                 ),
                 *(quantity(time, "ns") for time in ns),
@@ -287,7 +287,7 @@ def _quoted(found: LatencyMatch, words: Language) -> Table:
         [
             Cell(one.name, recorded=True),
             Cell(" ".join(filter(None, (one.model, one.quantization))), recorded=True),
-            Cell(f"{one.value:g} {one.unit}", one.value),
+            Cell(with_unit(one.value, one.unit), one.value),
             Cell(one.source, recorded=True),
         ]
         for one in found.quoted

@@ -56,7 +56,7 @@ def _of_knee(
         )
     elif limited:
         yield words(
-            "Up to {rate} requests/s the server follows, and {least} % of the requests or more keep"
+            "Up to {rate} requests/s the server follows, and {least}% of the requests or more keep"
             " every limit; at {beyond} it does not.",
             rate=digits(found.rate),
             least=round(100 * FOLLOWS),
@@ -75,7 +75,7 @@ def _of_knee(
         counts = [one.metrics.requests for one in rates if one.metrics and one.follows is not None]
         yield words(
             "How sure: the highest rate lies between these two, by loads of {least} requests or"
-            " more; bursts can shift it by some 15 %.",
+            " more; bursts can shift it by some 15%.",
             least=min(counts, default=0),
         )
 
@@ -97,7 +97,7 @@ def _of_streams(
                 )
             else:
                 yield words(
-                    "Up to {load}, {least} % of the requests or more keep every limit; at {beyond}"
+                    "Up to {load}, {least}% of the requests or more keep every limit; at {beyond}"
                     " they do not.",
                     load=_name(kept),
                     least=round(100 * FOLLOWS),
@@ -108,7 +108,7 @@ def _of_streams(
         kept = one
     if kept is not None:
         yield words(
-            "Up to {load}, the most that was tried, {least} % of the requests or more keep every"
+            "Up to {load}, the most that was tried, {least}% of the requests or more keep every"
             " limit.",
             load=_name(kept),
             least=round(100 * FOLLOWS),
@@ -140,12 +140,16 @@ def _why(one: StageResult, results: LoadTestResults, words: Language) -> str:
             return words(
                 "At {load} the server is behind by {share} of the requests.",
                 load=load,
-                share=f"{100 * one.behind:.0f} %",
+                share=f"{100 * one.behind:.0f}%",
             )
         return words("At {load} the server was too far behind: the load was cut off.", load=load)
+    if not missed:
+        return words(
+            "At {load} {share} of the requests keep every limit: times of the others are unknown.",
+            load=load,
+            share=_share(share),
+        )
     sample = getattr(found, f"{times.key}_ns")
-    if sample is None:
-        return words("At {load} {share} of the requests are good.", load=load, share=_share(share))
     part = "p99" if sample.count >= FEWEST_FOR_P99 else "p50"
     return words(
         "At {load} {share} of the requests keep every limit: {part} of {figure} is {time}, limit"
@@ -160,7 +164,7 @@ def _why(one: StageResult, results: LoadTestResults, words: Language) -> str:
 
 
 def _share(value: float) -> str:
-    return f"{100 * value:.0f} %"
+    return f"{100 * value:.0f}%"
 
 
 def _most_missed(one: StageResult, limits: LatencyLimits) -> tuple[int, LimitedTime | None, int]:

@@ -123,7 +123,7 @@ def _method(words: Language) -> list[str]:
         ),
         words(
             "A rate is followed if the ends of the answers, the requests outstanding at the last"
-            " sending and the growth of the latency are behind by 5 % of the requests at most (more"
+            " sending and the growth of the latency are behind by 5% of the requests at most (more"
             " with Poisson arrivals). Offered rates are those of the requests sent."
         ),
     ]

@@ -19,7 +19,8 @@ def markdown(report: Report, words: Language) -> str:
 def _lines(report: Report, words: Language) -> Iterator[str]:
     yield from (f"# {cell(report.title)}", "")
     for one in report.status:
-        yield from (f"**{cell(one.line(words))}**", "")
+        named = f"{cell(one.run)} " if len(report.status) > 1 else ""
+        yield from (f"{named}**{cell(one.line(words))}**", "")
         yield from quote(one.reason.last_lines if one.reason else ())
     yield from (f"- {name}: {cell(text)}" for name, text in report.about.items())
     yield from ("", f"## {words('Answer')}", "")

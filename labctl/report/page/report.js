@@ -29,21 +29,28 @@
     if (target.closest("thead button")) sort(target.closest("th"));
   });
 
-  // --- on a phone: first what was measured, then of what
-  const narrow = matchMedia("(max-width: 40rem)");
+  // --- a table that is wider than its page: first what was measured, then of what
+  let shown = innerWidth;
   function arrange() {
-    for (const { tHead, tBodies: [body] } of document.querySelectorAll("table:has([data-later])")) {
+    for (const { tHead, tBodies: [body], parentElement: box } of document.querySelectorAll("table:has([data-later])")) {
       const headings = tHead.rows[0];
       headings.original ??= [...headings.cells];
-      const wanted = headings.original.map((heading, index) => ({ heading, index }));
-      if (narrow.matches) wanted.sort((a, b) => ("later" in a.heading.dataset) - ("later" in b.heading.dataset));
-      for (const row of [headings, ...body.rows]) {
-        row.original ??= [...row.cells];
-        row.append(...wanted.map(({ index }) => row.original[index]));
-      }
+      const order = (columns) => {
+        for (const row of [headings, ...body.rows]) {
+          row.original ??= [...row.cells];
+          row.append(...columns.map((index) => row.original[index]));
+        }
+      };
+      const columns = headings.original.map((_, index) => index);
+      const isLater = (index) => "later" in headings.original[index].dataset;
+      order(columns);
+      if (box.scrollWidth > box.clientWidth) order(columns.toSorted((a, b) => isLater(a) - isLater(b)));
     }
   }
-  narrow.addEventListener("change", arrange);
+  addEventListener("resize", () => {
+    if (innerWidth !== shown) arrange();
+    shown = innerWidth;
+  });
   arrange();
 
   // --- tooltips: for a mouse, a finger and the keyboard

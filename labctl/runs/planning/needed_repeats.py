@@ -63,7 +63,7 @@ class RepeatsNeeded:
             f" {counted(one.runs, 'run')})"
             for slug, one in self.noise.items()
         ]
-        within = f"± {100 * self.limits.same_within:.3g} %"
+        within = f"± {100 * self.limits.same_within:.3g}%"
         return (
             f"noise per repeat of the token time: {', '.join(known)}; with {POWER:.0%} probability,"
             f" `labctl compare --figure tpot_ms` finds: equal variants"

@@ -40,5 +40,5 @@ def test_no_wrong_answer_is_right_on_either_half(name: str) -> None:
 
 
 def test_a_share_of_none_has_an_upper_limit() -> None:
-    assert str(Share(0, 149)) == "0 of 149 (≤ 2.0 %)"  # 0.98 ** 149 is 0.049
-    assert str(Share(1, 1)) == "1 of 1 (≤ 100.0 %)"
+    assert str(Share(0, 149)) == "0 of 149 (≤ 2.0%)"  # 0.98 ** 149 is 0.049
+    assert str(Share(1, 1)) == "1 of 1 (≤ 100.0%)"
