@@ -9,7 +9,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from labctl.performance.prediction import NEAR, ModelWorkload, Rate, Rates
+from labctl.performance.prediction import (
+    NEAR,
+    ModelWorkload,
+    Rate,
+    Rates,
+    memory_clock_doubt,
+)
 from labctl.records.board import BoardFacts, Execution
 from labctl.records.timing import TimingRecord
 from labctl.records.trial import TelemetrySummary, TrialBound
@@ -110,6 +116,8 @@ def explain(
     else:
         kind = None
         sentence = _held_by_none(found, nearest, baseline, evidence)
+    if text := _memory_clock(baseline, evidence):
+        sentence += f"; {text}"
     if evidence and evidence.limited:
         sentence += "; the board lowered its clock meanwhile"
     return TrialBound(
@@ -123,6 +131,17 @@ def explain(
         measured=nearest.rate.measured,
         sentence=sentence,
     )
+
+
+def _memory_clock(baseline: Baseline, evidence: TelemetrySummary | None) -> str | None:
+    """Describe the memory's clock during the trial; None if nothing is known about it."""
+    clock = baseline.facts.memory_clock
+    hz = evidence.memory_hz if evidence else None
+    if clock is None or hz is None:
+        return memory_clock_doubt(baseline.facts, baseline.rates)
+    highest = clock.highest_hz or clock.max_hz
+    of = f" of {highest / 1e6:,.0f}" if highest else ""
+    return f"DRAM at {hz / 1e6:,.0f}{of} MHz"
 
 
 def nearest_bounds(shares: Mapping[str, float]) -> list[str]:

@@ -10,6 +10,15 @@ from pydantic import Field
 
 from labctl.records.base import Record
 
+#: Parts of the names under which kernels show the clock of the memory: Rockchip (dmc), Samsung
+#: (mif), Nvidia (emc) and others.
+MEMORY_NAMES = ("dmc", "ddr", "dram", "mif", "emc", "memory")
+
+
+def is_memory(device: str) -> bool:
+    """Return True if a device of devfreq is the main memory."""
+    return any(part in device for part in MEMORY_NAMES)
+
 
 class StreamSoFar(Record):
     """Output of a program on one stream so far."""
@@ -83,11 +92,29 @@ class TelemetrySample(Record):
     freq_limit_khz: Mapping[str, int] = Field(
         default_factory=dict, description="CPU -> highest allowed frequency"
     )
+    devfreq_hz: Mapping[str, int] = Field(
+        default_factory=dict, description="memory (`dmc`), GPU, NPU -> frequency"
+    )
+    devfreq_limit_hz: Mapping[str, int] = Field(
+        default_factory=dict, description="the same -> highest allowed frequency"
+    )
 
     @property
     def hottest_mc(self) -> int | None:
         """The temperature of the hottest zone; None if no zone reports a temperature."""
         return max(self.temperatures_mc.values(), default=None)
+
+    @property
+    def memory_hz(self) -> int | None:
+        """The memory's clock; None if the board does not show it."""
+        clocks = [hz for device, hz in self.devfreq_hz.items() if is_memory(device)]
+        return max(clocks, default=None)
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """Highest allowed frequencies of the CPUs and of the memory."""
+        memory = {d: hz for d, hz in self.devfreq_limit_hz.items() if is_memory(d)}
+        return {**self.freq_limit_khz, **memory}
 
     @property
     def untrusted(self) -> str:
@@ -110,6 +137,18 @@ class ClockState(Record):
     time_in_state_ms: Mapping[str, int] = Field(
         default_factory=dict, description="kHz -> time at it while the job ran; empty: not counted"
     )
+
+
+class DeviceClock(Record):
+    """A device of the kernel's devfreq (memory, GPU, NPU): its clock, and how it is set."""
+
+    device: str
+    governor: str | None = None
+    governors: str | None = Field(None, description="the available ones, separated by blanks")
+    current_hz: int | None = None
+    min_hz: int | None = Field(None, description="between which frequencies it may run")
+    max_hz: int | None = None
+    highest_hz: int | None = Field(None, description="highest frequency that it can have")
 
 
 class CoolingState(Record):
@@ -138,4 +177,5 @@ class BoardState(Record):
 
     cpufreq: tuple[ClockState, ...] = ()
     cooling: tuple[CoolingState, ...] = ()
+    devfreq: tuple[DeviceClock, ...] = ()
     resident: ResidentFile | None = Field(None, description="the model's file")

@@ -222,9 +222,13 @@ class TelemetrySummary(Record):
         None, description="of the CPU that was fastest in each moment: the lowest frequency"
     )
     highest_khz: int | None = None
+    memory_hz: int | None = Field(
+        None, description="mean clock of the memory while tokens were generated"
+    )
     limited: bool | None = Field(
         None,
-        description="True if a cooling device was active, or a CPU's limit was lowered meanwhile",
+        description="True if a cooling device was active, or the limit of a CPU or of the memory"
+        " was lowered meanwhile",
     )
     major_faults: int | None = None
     read_bytes: int | None = Field(None, description="from storage, by the process")

@@ -121,6 +121,7 @@ def summarise_telemetry(
         unmoved_zones=dict(_unmoved(samples)),
         lowest_khz=min(clocks, default=None),
         highest_khz=max(clocks, default=None),
+        memory_hz=_memory_hz(samples, job, timing),
         limited=_limited(samples, job),
         major_faults=job.major_faults if job else None,
         read_bytes=grown(samples, lambda sample: sample.read_bytes),
@@ -154,6 +155,8 @@ def steadiness(evidence: TelemetrySummary | None, facts: BoardFacts) -> tuple[Ch
     else:
         slowed = bool(evidence.limited) or bool(low and high and _reached_less(evidence))
         detail = f"{low / 1000:.0f} to {high / 1000:.0f} MHz" if low and high else "limits lowered"
+        if evidence.memory_hz is not None:
+            detail += f", DRAM {evidence.memory_hz / 1e6:.0f} MHz"
         if slowed and evidence.highest_temperature_mc is not None:
             detail += f", up to {evidence.highest_temperature_mc / 1000:.0f} °C"
         found.append(Check(name="frequency", ok=not slowed, detail=detail))
@@ -281,7 +284,7 @@ def _reached_less(evidence: TelemetrySummary) -> bool:
 
 def _limited(samples: Sequence[TelemetrySample], job: JobStatus | None) -> bool | None:
     """Return True if the board throttled, also between two samples; None if not reported."""
-    limits = [sample for sample in samples if sample.freq_limit_khz]
+    limits = [sample for sample in samples if sample.limits]
     cooled = [cooling for s in samples if (cooling := _without_fans(s.cooling))]
     counted = {
         f"{one.device} {state}": int(state != "0" and time > 0)
@@ -297,11 +300,12 @@ def _limited(samples: Sequence[TelemetrySample], job: JobStatus | None) -> bool 
 def held_down(samples: Sequence[TelemetrySample]) -> list[bool]:
     """Return for each sample whether the board throttled.
 
-    Throttled: a cooling device was active, or a CPU's limit was below its maximum in these samples.
+    Throttled: a cooling device was active, or the limit of a CPU or of the memory was below its
+    maximum in these samples.
     """
-    highest = _highest([sample.freq_limit_khz for sample in samples])
+    highest = _highest([sample.limits for sample in samples])
     return [
-        any(khz < highest[cpu] for cpu, khz in sample.freq_limit_khz.items())
+        any(most < highest[clock] for clock, most in sample.limits.items())
         or any(state > 0 for state in _without_fans(sample.cooling).values())
         for sample in samples
     ]
@@ -309,7 +313,7 @@ def held_down(samples: Sequence[TelemetrySample]) -> list[bool]:
 
 def held_down_share(samples: Sequence[TelemetrySample]) -> float | None:
     """Return the share of the samples in which the board throttled; None if unknown."""
-    if not any(sample.freq_limit_khz or sample.cooling for sample in samples):
+    if not any(sample.limits or sample.cooling for sample in samples):
         return None
     return sum(held_down(samples)) / len(samples)
 
@@ -322,8 +326,8 @@ def _without_fans(cooling: Mapping[str, int]) -> dict[str, int]:
 def _highest(limits: Iterable[Mapping[str, int]]) -> dict[str, int]:
     found: dict[str, int] = {}
     for limit in limits:
-        for cpu, khz in limit.items():
-            found[cpu] = max(khz, found.get(cpu, 0))
+        for clock, most in limit.items():
+            found[clock] = max(most, found.get(clock, 0))
     return found
 
 
@@ -331,11 +335,31 @@ def _read_per_token(
     samples: Sequence[TelemetrySample], job: JobStatus | None, timing: TimingRecord | None
 ) -> int | None:
     """Return the bytes read from storage per token, between the first and the last token."""
-    if job is None or timing is None or not timing.ttft_ns or not timing.mean_ns:
-        return None
-    first = job.start_mono_ns + timing.ttft_ns
-    last = first + timing.mean_ns * ((timing.generated_tokens or 1) - 1)
-    during = [s for s in samples if first <= s.mono_ns <= last and s.read_bytes is not None]
+    during = [s for s in _generating(samples, job, timing) if s.read_bytes is not None]
     read = grown(during, lambda sample: sample.read_bytes)
     took = during[-1].mono_ns - during[0].mono_ns if during else 0
-    return None if read is None or took <= 0 else round(read * timing.mean_ns / took)
+    if read is None or took <= 0 or timing is None or not timing.mean_ns:
+        return None
+    return round(read * timing.mean_ns / took)
+
+
+def _memory_hz(
+    samples: Sequence[TelemetrySample], job: JobStatus | None, timing: TimingRecord | None
+) -> int | None:
+    """Return the mean clock of the memory while tokens were generated, else while the job ran."""
+    for some in (_generating(samples, job, timing), samples):
+        clocks = [sample.memory_hz for sample in some if sample.memory_hz is not None]
+        if clocks:
+            return round(sum(clocks) / len(clocks))
+    return None
+
+
+def _generating(
+    samples: Sequence[TelemetrySample], job: JobStatus | None, timing: TimingRecord | None
+) -> list[TelemetrySample]:
+    """Return the samples between the first and the last token; none if these are not known."""
+    if job is None or timing is None or not timing.ttft_ns or not timing.mean_ns:
+        return []
+    first = job.start_mono_ns + timing.ttft_ns
+    last = first + timing.mean_ns * ((timing.generated_tokens or 1) - 1)
+    return [sample for sample in samples if first <= sample.mono_ns <= last]

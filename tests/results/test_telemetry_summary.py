@@ -74,6 +74,21 @@ def test_throttling_is_a_failed_check(tmp_path: Path) -> None:
     assert check.detail == "1400 to 1992 MHz, up to 85 °C"
 
 
+def test_a_lowered_limit_of_the_memory_is_throttling(tmp_path: Path) -> None:
+    samples = [
+        {
+            "mono_ns": n * SECOND,
+            "devfreq_hz": {"dmc": hz, "fde60000.gpu": 1},
+            "devfreq_limit_hz": {"dmc": hz},
+        }
+        for n, hz in enumerate((1_560_000_000, 528_000_000))
+    ]
+    found = summarise_telemetry(telemetry(tmp_path, *samples), job(), None)
+    assert found is not None
+    assert (found.memory_hz, found.limited) == (1_044_000_000, True)
+    assert checks(found)["frequency"].detail == "limits lowered, DRAM 1044 MHz"
+
+
 def test_a_governor_that_saves_power_is_no_throttling() -> None:
     idle = TelemetrySummary(
         samples=2, lowest_khz=408_000, highest_khz=1_992_000, highest_temperature_mc=45_000
