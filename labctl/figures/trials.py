@@ -124,6 +124,15 @@ FIGURES: tuple[TrialFigure, ...] = (
         "read_bytes_per_token", "bytes", "Storage read per token",
         _evidence(lambda evidence: evidence.read_bytes_per_token), middle, Place.PHASES,
     ),
+    Figure(
+        "instructions_per_cycle", "number", "Instructions per cycle",
+        _evidence(lambda evidence: evidence.instructions_per_cycle), middle,
+    ),
+    Figure(
+        "dram_bytes_per_token", "bytes", "Bytes from DRAM per token (estimate)",
+        _evidence(lambda evidence: evidence.dram_bytes_per_token), middle,
+        short="DRAM bytes per token",
+    ),
     TTFT,
     TOKEN,
     # Single tokens inside a trial; intervals over trials do not include their spread.

@@ -116,8 +116,10 @@ def explain(
     else:
         kind = None
         sentence = _held_by_none(found, nearest, baseline, evidence)
-    if text := _memory_clock(baseline, evidence):
+    if evidence and (text := _counted(evidence, baseline.work.bytes_per_token)):
         sentence += f"; {text}"
+    if clock := _memory_clock(baseline, evidence):
+        sentence += f"; {clock}"
     if evidence and evidence.limited:
         sentence += "; the board lowered its clock meanwhile"
     return TrialBound(
@@ -131,6 +133,19 @@ def explain(
         measured=nearest.rate.measured,
         sentence=sentence,
     )
+
+
+def _counted(evidence: TelemetrySummary, predicted: int) -> str:
+    """Describe what the CPU's counters tell; empty without counters."""
+    found = []
+    if evidence.instructions_per_cycle is not None:
+        found.append(f"{evidence.instructions_per_cycle:.2f} instructions per cycle")
+    if evidence.dram_bytes_per_token is not None:
+        read = size(evidence.dram_bytes_per_token)
+        found.append(f"about {read} a token from DRAM (estimate; predicted {size(predicted)})")
+    if found and evidence.counted_permille is not None:
+        found.append(f"counted {evidence.counted_permille / 1000:.0%} of the time")
+    return f"counted: {', '.join(found)}" if found else ""
 
 
 def _memory_clock(baseline: Baseline, evidence: TelemetrySummary | None) -> str | None:

@@ -172,6 +172,34 @@ class ResidentFile(Record):
         return self.resident_bytes / self.file_bytes
 
 
+class CounterLine(Record):
+    """A line of the job's ``counters``: counts so far, read at a piece of its output."""
+
+    mono_ns: int
+    counts: Mapping[str, int]
+
+
+class JobCounters(Record):
+    """What CPU and kernel counted (perf events) of the job and all that it started."""
+
+    counts: Mapping[str, int] = Field(
+        default_factory=dict,
+        description="cycles, instructions, last_level_refills, bus_accesses, stalled_cycles,"
+        " task_clock_ns, page_faults, context_switches",
+    )
+    counted_permille: Mapping[str, int] = Field(
+        default_factory=dict,
+        description="event -> share of the time in which it was counted, if less than 1000: the"
+        " CPU's counters took turns, and the count is scaled",
+    )
+    absent: Mapping[str, str] = Field(
+        default_factory=dict, description="event that is not counted -> reason"
+    )
+    user_only: bool = Field(default=False, description="the kernel's own work is not counted")
+    refill_event: str | None = Field(None, description="event of last_level_refills")
+    line_bytes: int | None = Field(None, description="bytes of a refill")
+
+
 class BoardState(Record):
     """The measured state of the board. Records are comparable only if its classes agree."""
 

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path
+from typing import TypeVar
 
 from labctl.files import host_reads
 from labctl.records.board import BoardFacts, Execution
-from labctl.records.telemetry import TelemetrySample, named_zones
+from labctl.records.telemetry import CounterLine, TelemetrySample, named_zones
 from labctl.records.timing import TimingRecord
 from labctl.records.trial import NOT_JUDGED, Check, JobStatus, TelemetrySummary
 from labctl.results.timing_checks import quarters, single_gaps
@@ -19,6 +20,9 @@ _MOST_SAMPLES = 1 << 17
 _MOST_BYTES = 256 << 20
 _LONGEST_LINE = 64 << 10
 _MOST_UNREADABLE = 10_000
+
+
+_Line = TypeVar("_Line", TelemetrySample, CounterLine)
 
 
 @dataclass(frozen=True)
@@ -37,22 +41,26 @@ def read_telemetry(path: Path) -> Telemetry:
 
     A missing file has no samples. Raises ConfigError if the file cannot be read.
     """
-    samples: list[TelemetrySample] = []
+    return Telemetry(*_lines(path, TelemetrySample))
+
+
+def _lines(path: Path, kind: type[_Line]) -> tuple[tuple[_Line, ...], int]:
+    found: list[_Line] = []
     unreadable = 0
     if not path.exists():
-        return Telemetry(())
+        return (), 0
     with host_reads(path), path.open("rb") as file:
         for line in iter(partial(file.readline, _LONGEST_LINE), b""):
-            if len(samples) == _MOST_SAMPLES or file.tell() > _MOST_BYTES:
+            if len(found) == _MOST_SAMPLES or file.tell() > _MOST_BYTES:
                 unreadable += 1
                 break
             try:
-                samples.append(TelemetrySample.of_json(line, extra="ignore"))
+                found.append(kind.of_json(line, extra="ignore"))
             except ValueError:
                 unreadable += 1
                 if unreadable > _MOST_UNREADABLE:
                     break
-    return Telemetry(tuple(samples), unreadable)
+    return tuple(found), unreadable
 
 
 def grown(
@@ -90,6 +98,8 @@ def reclaim_share(samples: Sequence[TelemetrySample]) -> float | None:
     return share([s for s in samples if s.reclaim_cpu_ns is not None], lambda s: s.reclaim_cpu_ns)
 
 
+#: The job's file of counters.
+COUNTERS = "counters"
 #: CPUs that fell below this share of their highest frequency did not run at full speed.
 _SLOWED = 0.97
 #: Share of one CPU (on a host: of all CPUs) that other programs may use in a quiet measurement.
@@ -106,7 +116,10 @@ _SHORT = 0.05
 def summarise_telemetry(
     telemetry: Path, job: JobStatus | None, timing: TimingRecord | None
 ) -> TelemetrySummary | None:
-    """Summarise the telemetry of a job; None without telemetry. Raises ConfigError."""
+    """Summarise the telemetry of a job, and the ``counters`` in the same folder.
+
+    None without telemetry. Raises ConfigError.
+    """
     samples = read_telemetry(telemetry).samples
     if not samples:
         return None
@@ -136,6 +149,7 @@ def summarise_telemetry(
         runqueue_wait_ns=max(
             (s.runqueue_wait_ns for s in samples if s.runqueue_wait_ns is not None), default=None
         ),
+        **_counted(telemetry.with_name(COUNTERS), job, timing),
         **_quarters(timing),
     )
 
@@ -343,6 +357,38 @@ def _read_per_token(
     return round(read * timing.mean_ns / took)
 
 
+def _counted(
+    path: Path, job: JobStatus | None, timing: TimingRecord | None
+) -> dict[str, float | int | None]:
+    """Return what the counters tell of the phases that the stamps of tokens separate."""
+    counters = job.counters if job else None
+    lines, _ = _lines(path, CounterLine)
+    during = _generating(lines, job, timing)
+    if counters is None or not during or timing is None or not timing.mean_ns:
+        return {}
+    first, last = during[0], during[-1]
+    grown = {name: n - first.counts.get(name, 0) for name, n in last.counts.items()}
+    refills, took = grown.get("last_level_refills"), last.mono_ns - first.mono_ns
+    read = None
+    if refills is not None and counters.line_bytes and took > 0:
+        read = round(refills * counters.line_bytes * timing.mean_ns / took)
+    used = ("cycles", "instructions", "last_level_refills")
+    return {
+        "instructions_per_cycle": _per_cycle(grown),
+        "prompt_instructions_per_cycle": _per_cycle(first.counts),
+        "dram_bytes_per_token": read,
+        "counted_permille": min(
+            (counters.counted_permille[name] for name in used if name in counters.counted_permille),
+            default=None,
+        ),
+    }
+
+
+def _per_cycle(counts: Mapping[str, int]) -> float | None:
+    cycles, instructions = counts.get("cycles"), counts.get("instructions")
+    return instructions / cycles if cycles and instructions is not None else None
+
+
 def _memory_hz(
     samples: Sequence[TelemetrySample], job: JobStatus | None, timing: TimingRecord | None
 ) -> int | None:
@@ -355,8 +401,8 @@ def _memory_hz(
 
 
 def _generating(
-    samples: Sequence[TelemetrySample], job: JobStatus | None, timing: TimingRecord | None
-) -> list[TelemetrySample]:
+    samples: Sequence[_Line], job: JobStatus | None, timing: TimingRecord | None
+) -> list[_Line]:
     """Return the samples between the first and the last token; none if these are not known."""
     if job is None or timing is None or not timing.ttft_ns or not timing.mean_ns:
         return []

@@ -289,3 +289,14 @@ def test_a_slow_memory_is_named_before_a_run(
     assert found == doubt or (doubt and found and found.startswith(doubt))
     host = facts.model_copy(update={"execution": Execution.NATIVE_HOST})
     assert memory_clock_doubt(host, rates) is None
+
+
+def test_what_was_counted_stands_beside_what_was_predicted() -> None:
+    counted = {"instructions_per_cycle": 0.842, "dram_bytes_per_token": 590_000_000}
+    found = told(0.18, baseline(SMALL), seen(**counted))
+    assert found.sentence.endswith(
+        "; counted: 0.84 instructions per cycle, about 590 MB a token from DRAM (estimate;"
+        " predicted 630 MB)"
+    )
+    found = told(0.18, baseline(SMALL), seen(**counted, counted_permille=480))
+    assert found.sentence.endswith(", counted 48% of the time")

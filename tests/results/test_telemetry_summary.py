@@ -8,6 +8,7 @@ import pytest
 from records_made import timing
 
 from labctl.records.board import BoardFacts, CpuFacts, Execution
+from labctl.records.telemetry import JobCounters
 from labctl.records.trial import Check, JobStatus, TelemetrySummary
 from labctl.results.telemetry import steadiness, summarise_telemetry
 
@@ -265,3 +266,33 @@ def test_a_sample_after_the_end_does_not_make_the_job_somebody_else(tmp_path: Pa
     found = summarise_telemetry(telemetry(tmp_path, *samples), job(), None)
     assert found is not None
     assert found.others_share == 0
+
+
+def test_counters_are_cut_at_the_tokens(tmp_path: Path) -> None:
+    """Loading has 0.5 instructions a cycle; then a token of half a second 20 million refills."""
+    lines = [
+        {"cycles": 2_000 * n, "instructions": 1_000 * min(n, 2) + 3_000 * max(n - 2, 0),
+         "last_level_refills": 40_000_000 * max(n - 2, 0)}
+        for n in range(5)
+    ]  # fmt: skip
+    (tmp_path / "counters").write_text(
+        "".join(
+            json.dumps({"mono_ns": n * SECOND, "counts": counts}) + "\n"
+            for n, counts in enumerate(lines)
+        )
+    )
+    path = telemetry(tmp_path, {"mono_ns": 0})
+    half_second = timing([500] * 4, ttft_ns=2 * SECOND, mean_ns=SECOND // 2, generated_tokens=5)
+    counters = JobCounters(line_bytes=64, counted_permille={"last_level_refills": 480, "x": 100})
+    found = summarise_telemetry(path, job(counters=counters), half_second)
+    assert found is not None
+    assert found.instructions_per_cycle == 1.5
+    assert found.prompt_instructions_per_cycle == 0.5
+    assert found.dram_bytes_per_token == 20_000_000 * 64
+    assert found.counted_permille == 480
+    unknown = summarise_telemetry(path, job(counters=JobCounters()), half_second)
+    assert unknown is not None
+    assert unknown.dram_bytes_per_token is None
+    without = summarise_telemetry(path, job(), half_second)
+    assert without is not None
+    assert without.instructions_per_cycle is None
