@@ -180,7 +180,7 @@ class CounterLine(Record):
 
 
 class JobCounters(Record):
-    """What CPU and kernel counted (perf events) of the job and all that it started."""
+    """Perf events of the job and all that it started, counted by CPU and kernel."""
 
     counts: Mapping[str, int] = Field(
         default_factory=dict,

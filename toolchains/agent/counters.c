@@ -15,8 +15,8 @@
 #include "sensors.h"
 #include "util.h"
 
-/* As the times of a job's tree: at most this part of the time. */
-#define SLOW_SHARE 1000
+/* At most this part of the time: a job may have little of the CPUs, and the agent stays far below it. */
+#define SLOW_SHARE 3000
 #define LINES_EACH_DOUBLING 4096
 #define NONE UINT64_MAX
 

@@ -33,7 +33,7 @@ struct counters {
 
 /* Before the process starts its program. */
 void counters_open(struct counters *counters, pid_t pid);
-/* A line of the sink: {"mono_ns":…,"counts":{…}}. Not always: it takes 1/1000 of the time at most, and a
+/* A line of the sink: {"mono_ns":…,"counts":{…}}. Not always: it takes 1/3000 of the time at most, and a
  * long job has few lines a second. last: the final one, always. */
 void counters_read(struct counters *counters, struct sink *sink, int64_t now, bool last);
 /* An object, or null: counts, counted_permille (below 1000), absent (why), user_only, refill_event, line_bytes. */
