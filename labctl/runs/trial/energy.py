@@ -86,7 +86,7 @@ def idle_floor(meter: Meter) -> IdlePower | str:
     """Measure the power of the idle board; return the reason if it is not known."""
     log, began = PowerLog(meter), time.monotonic()
     log.start()
-    longest = _IDLE_READINGS * (meter.interval_s + meter.timeout_s)
+    longest = _IDLE_READINGS * meter.interval_s + 2 * meter.timeout_s
 
     def enough() -> bool:
         lasted = time.monotonic() - began >= _IDLE_SECONDS
