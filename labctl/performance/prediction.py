@@ -120,8 +120,9 @@ def memory_clock_doubt(facts: BoardFacts, rates: Rates | None) -> str | None:
         return f"DRAM is limited to {limit / 1e6:,.0f} of {highest / 1e6:,.0f} MHz"
     if slow is None:
         return None
-    advice = "`conditions: {memory_governor: performance}` would keep it high"
-    return f"DRAM's governor is {clock.governor or 'unknown'}; {slow}: {advice}"
+    advice = ": `conditions: {memory_governor: performance}` would keep its clock high"
+    fast = clock.governor == "performance"
+    return f"DRAM's governor is {clock.governor or 'unknown'}; {slow}{'' if fast else advice}"
 
 
 def _storage(probes: Sequence[BoardProbe], pattern: ReadPattern) -> Rate | None:

@@ -184,7 +184,7 @@ class Metering:
             return found
         first = start_ns + timing.ttft_ns
         if timing.prompt_tokens and timing.prompt_eval_ns:
-            begin = first - timing.prompt_eval_ns
+            begin = max(start_ns, first - timing.prompt_eval_ns)
             found["prompt"] = self._phase(readings, begin, first, timing.prompt_tokens)
         if timing.token_ns and timing.mean_ns:
             span = sum(timing.token_ns)
