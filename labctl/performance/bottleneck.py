@@ -116,7 +116,8 @@ def explain(
     else:
         kind = None
         sentence = _held_by_none(found, nearest, baseline, evidence)
-    if evidence and (text := _counted(evidence, baseline.work.bytes_per_token)):
+    predicted = baseline.work.bytes_at(_mean_position(timing))
+    if evidence and (text := _counted(evidence, predicted)):
         sentence += f"; {text}"
     if clock := _memory_clock(baseline, evidence):
         sentence += f"; {clock}"
