@@ -19,6 +19,11 @@
 #define SLOW_SHARE 3000
 #define LINES_EACH_DOUBLING 4096
 #define NONE UINT64_MAX
+#if defined __aarch64__
+#define IS_ARM true
+#else
+#define IS_ARM false
+#endif
 
 /* What an ARM CPU counts is found by the names of its driver: there, the kernel's own "cache misses" are
  * those of the first cache. The last level that it lists counts. */
@@ -99,7 +104,7 @@ static bool choose(struct counters *all, int i, const struct pmu *pmu,
     const char *why = "this CPU's driver lists no such event";
     if (pmu->kinds > 1)
         why = "several kinds of CPU count apart";
-    else if (!*pmu->folder && event->config != NONE) {
+    else if (!*pmu->folder && event->config != NONE && !(IS_ARM && i == REFILLS)) {
         if (i == REFILLS)
             snprintf(all->refills, sizeof all->refills, "cache-misses");
         return true;
