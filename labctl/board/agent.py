@@ -70,7 +70,7 @@ _NOT_A_PROGRAM = ("not executable", "xec format error", "yntax error")
 
 #: Facts for which the agent is more reliable than the shell.
 _MEMORY = ("memory_total_bytes", "memory_available_bytes")
-_BETTER_KNOWN = ("machine", "kernel", "cpus", "cpus_allowed", *_MEMORY)
+_BETTER_KNOWN = ("machine", "kernel", "cpus", "cpus_allowed", "devfreq", *_MEMORY)
 
 
 class BoardAgent:

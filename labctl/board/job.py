@@ -28,6 +28,7 @@ from labctl.files import appearing, host_writes, sync_directory
 from labctl.records.base import Record
 from labctl.records.telemetry import TelemetrySample
 from labctl.records.trial import JobStatus
+from labctl.results.telemetry import COUNTERS
 from labctl.transport.base import CommandResult, board_error, remote_words, require
 
 
@@ -81,7 +82,7 @@ def refusal(kind: str, message: str, what: str) -> LabctlError:
 #: Files in a job's directory, as written by the agent (toolchains/agent/README.md).
 STARTED, STATUS = "started.json", "status.json"
 STDOUT, STDERR, TIMELINE, TELEMETRY = "stdout", "stderr", "timeline", "telemetry"
-JOB_FILES = (STARTED, STATUS, STDOUT, STDERR, TIMELINE, TELEMETRY)
+JOB_FILES = (STARTED, STATUS, STDOUT, STDERR, TIMELINE, TELEMETRY, COUNTERS)
 
 #: Outcome of a program that could not be executed.
 SPAWN_FAILED = "spawn-failed"

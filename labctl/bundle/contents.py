@@ -78,7 +78,7 @@ def _spec(below: str, artifact: Artifact, lab_root: Path) -> Iterator[tuple[str,
 #: Files of the run directory that are part of the run; other files belong to this host.
 _RUN_FILES = ("run.json", "plan.json", "end.json", "events.jsonl", "records.jsonl")
 #: Files with positions and times in ns only: no identities.
-_NUMBERS = ("timeline",)
+_NUMBERS = ("timeline", "counters")
 #: Larger files of a recipe are not included, only named with their hash.
 _MOST_FILE_BYTES = 16 << 20
 _README = """\

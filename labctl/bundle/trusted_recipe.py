@@ -248,7 +248,7 @@ def _check_conditions(document: Mapping[str, Any], board: Board, cautions: list[
     changes = []
     if stopped := conditions.get("stop_processes"):
         changes.append(f"stops while it measures: {', '.join(map(str, stopped))}")
-    keys = ("governor", "frequency_mhz", "screen_off", "drop_caches")
+    keys = ("governor", "frequency_mhz", "memory_governor", "screen_off", "drop_caches")
     changes += [f"sets {key}: {conditions[key]}" for key in keys if conditions.get(key)]
     if (nice := scheduling.get("nice")) is not None and nice < 0:
         changes.append(f"runs before other programs, nice {nice}")

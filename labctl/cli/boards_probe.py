@@ -92,6 +92,9 @@ def _summary(probe: BoardProbe) -> Iterator[str]:
         highest = max((clock.highest_khz or 0 for clock in cpus), default=0)
         up_to = f", up to {highest / 1000:g} MHz" if highest else ""
         yield f"governor: {governor} on {len(cpus)} CPUs{up_to}"
+    if clock := facts.memory_clock:
+        most = f", up to {clock.highest_hz / 1e6:g} MHz" if clock.highest_hz else ""
+        yield f"memory governor: {clock.governor or '-'}{most}"
     yield (
         f"memory: {size(facts.memory_total_bytes)}; storage: {facts.storage_kind or '-'}"
         f" on {probe.storage_device or '-'}, {size(facts.storage_free_bytes)} free"

@@ -5,20 +5,28 @@ from dataclasses import asdict
 
 import click
 
-from labctl.cli.output import json_option
+from labctl.cli.lab import lab_or_own
+from labctl.cli.output import json_option, note
+from labctl.cli.root import Invocation
 from labctl.doctor import Importance, examine
-from labctl.errors import ExitStatus, printable_line
+from labctl.errors import ConfigError, ExitStatus, printable_line
 
 
 @click.command(epilog="Example: labctl doctor --json")
 @json_option("Print the findings as JSON.")
-def doctor(as_json: bool) -> int:
+@click.pass_obj
+def doctor(invocation: Invocation, as_json: bool) -> int:
     """List what is missing on this host.
 
-    Names each program that labctl uses, its purpose, and how to get it. Exit status 3 if something
-    required is missing; a missing optional program only limits labctl.
+    Names each program that labctl uses, its purpose, and how to get it, and the boards of the lab
+    whose memory seems slow. Exit status 3 if something required is missing; a missing optional
+    program only limits labctl.
     """
-    findings = examine()
+    try:
+        findings = examine(lab_or_own(invocation))
+    except ConfigError as error:
+        note(f"boards are not judged: {error.message}")
+        findings = examine()
     if as_json:
         click.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:

@@ -244,6 +244,8 @@ class Conditions(StrictModel):
     """The frequency governor of all CPUs, `performance` for instance."""
     frequency_mhz: Annotated[int, Field(ge=1, le=10_000)] | None = None
     """One fixed frequency for all CPUs: the least and the most that they may run at."""
+    memory_governor: Word | None = None
+    """The frequency governor of the memory, `performance` for instance."""
     screen_off: bool = False
     """Switch the screen off; at the end it is switched on again if it was on."""
     stop_processes: Annotated[
@@ -267,7 +269,8 @@ class Conditions(StrictModel):
     @property
     def changes(self) -> bool:
         """True if something on the board is changed and must be restored."""
-        return bool(self.governor or self.frequency_mhz or self.stop_processes or self.screen_off)
+        clocks = self.governor or self.frequency_mhz or self.memory_governor
+        return bool(clocks or self.stop_processes or self.screen_off)
 
     @property
     def waits(self) -> bool:

@@ -10,8 +10,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from labctl.board.probe_files import last_probes
+from labctl.config.lab import LabFile
+from labctl.config.target import load_target
 from labctl.distribution import install_extra
 from labctl.folders import cache_dir, state_dir
+from labctl.performance.prediction import memory_clock_doubt, rates_of
+from labctl.records.board import Execution
 
 #: Approximate size of a build tree of llama.cpp, its source and a small model.
 CACHE_NEED_BYTES = 4 << 30
@@ -36,9 +41,29 @@ class Finding:
     remedy: str | None = None
 
 
-def examine() -> list[Finding]:
-    """Check this host, without the network or a board."""
-    return [finding for check in _CHECKS for finding in check()]
+def examine(lab: LabFile | None = None) -> list[Finding]:
+    """Check this host, and what a lab knows of its boards, without the network or a board.
+
+    Raises ConfigError if the target of a board is wrong.
+    """
+    found = [finding for check in _CHECKS for finding in check()]
+    return [*found, *_memory_clocks(lab)] if lab else found
+
+
+def _memory_clocks(lab: LabFile) -> Iterator[Finding]:
+    """Warn of boards whose memory may be slow, from their last probes."""
+    for board in lab.lab.boards.values():
+        probes = last_probes(lab.root, board.name, Execution.BOARD)
+        rates = rates_of(probes, load_target(board.target, lab.root).expectations)
+        if probes and (doubt := memory_clock_doubt(probes[0].facts, rates)):
+            yield Finding(
+                f"memory clock of {board.name}",
+                found=False,
+                importance=Importance.OPTIONAL,
+                detail=f"{doubt} (as of {probes[0].taken:%Y-%m-%d})",
+                used_for="fast tokens: DRAM limits most models, and its clock decides its speed",
+                remedy="a bootloader and kernel that scale the memory clock; then probe again",
+            )
 
 
 def _python() -> Iterator[Finding]:

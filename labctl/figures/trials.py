@@ -89,6 +89,12 @@ JOULES_PER_TOKEN: TrialFigure = Figure(
     "joules_per_token", "J", "Energy per token", _energy(lambda energy: energy.joules_per_token),
     estimate, Place.ENERGY, may_gate=True, better="lower",
 )  # fmt: skip
+NET_JOULES_PER_TOKEN: TrialFigure = Figure(
+    "net_joules_per_token", "J", "Net energy per token",
+    _energy(lambda energy: energy.decode.joules_per_token if energy.decode else None),
+    estimate, Place.ENERGY, may_gate=True, better="lower",
+    tip="Above the power of the idle board, between the first token and the last.",
+)  # fmt: skip
 #: In the order of tables and exports.
 FIGURES: tuple[TrialFigure, ...] = (
     Figure(
@@ -124,6 +130,15 @@ FIGURES: tuple[TrialFigure, ...] = (
         "read_bytes_per_token", "bytes", "Storage read per token",
         _evidence(lambda evidence: evidence.read_bytes_per_token), middle, Place.PHASES,
     ),
+    Figure(
+        "instructions_per_cycle", "number", "Instructions per cycle",
+        _evidence(lambda evidence: evidence.instructions_per_cycle), middle,
+    ),
+    Figure(
+        "dram_bytes_per_token", "bytes", "Bytes from DRAM per token (estimate)",
+        _evidence(lambda evidence: evidence.dram_bytes_per_token), middle,
+        short="DRAM bytes per token",
+    ),
     TTFT,
     TOKEN,
     # Single tokens inside a trial; intervals over trials do not include their spread.
@@ -149,6 +164,13 @@ FIGURES: tuple[TrialFigure, ...] = (
         Place.ENERGY,
     ),
     JOULES_PER_TOKEN,
+    Figure(
+        "net_joules_per_prompt_token", "J", "Net energy per prompt token",
+        _energy(lambda energy: energy.prompt.joules_per_token if energy.prompt else None),
+        estimate, Place.ENERGY, may_gate=True, better="lower",
+        tip="Above the power of the idle board, while the prompt is read.",
+    ),
+    NET_JOULES_PER_TOKEN,
     Figure(
         "mean_watts", "W", "Mean power", _energy(lambda energy: energy.mean_watts), estimate,
         Place.ENERGY, may_gate=True,

@@ -9,7 +9,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from labctl.performance.prediction import NEAR, ModelWorkload, Rate, Rates
+from labctl.performance.prediction import (
+    NEAR,
+    ModelWorkload,
+    Rate,
+    Rates,
+    memory_clock_doubt,
+)
 from labctl.records.board import BoardFacts, Execution
 from labctl.records.timing import TimingRecord
 from labctl.records.trial import TelemetrySummary, TrialBound
@@ -110,6 +116,11 @@ def explain(
     else:
         kind = None
         sentence = _held_by_none(found, nearest, baseline, evidence)
+    predicted = baseline.work.bytes_at(_mean_position(timing))
+    if evidence and (text := _counted(evidence, predicted)):
+        sentence += f"; {text}"
+    if clock := _memory_clock(baseline, evidence):
+        sentence += f"; {clock}"
     if evidence and evidence.limited:
         sentence += "; the board lowered its clock meanwhile"
     return TrialBound(
@@ -123,6 +134,30 @@ def explain(
         measured=nearest.rate.measured,
         sentence=sentence,
     )
+
+
+def _counted(evidence: TelemetrySummary, predicted: int) -> str:
+    """Describe what the CPU's counters tell; empty without counters."""
+    found = []
+    if evidence.instructions_per_cycle is not None:
+        found.append(f"{evidence.instructions_per_cycle:.2f} instructions per cycle")
+    if evidence.dram_bytes_per_token is not None:
+        read = size(evidence.dram_bytes_per_token)
+        found.append(f"about {read} a token from DRAM (estimate; predicted {size(predicted)})")
+    if found and evidence.counted_permille is not None:
+        found.append(f"counted {evidence.counted_permille / 1000:.0%} of the time")
+    return f"counted: {', '.join(found)}" if found else ""
+
+
+def _memory_clock(baseline: Baseline, evidence: TelemetrySummary | None) -> str | None:
+    """Describe the memory's clock during the trial; None if nothing is known about it."""
+    clock = baseline.facts.memory_clock
+    hz = evidence.memory_hz if evidence else None
+    if clock is None or hz is None:
+        return memory_clock_doubt(baseline.facts, baseline.rates)
+    highest = clock.highest_hz or clock.max_hz
+    of = f" of {highest / 1e6:,.0f}" if highest else ""
+    return f"DRAM at {hz / 1e6:,.0f}{of} MHz"
 
 
 def nearest_bounds(shares: Mapping[str, float]) -> list[str]:

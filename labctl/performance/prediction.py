@@ -47,12 +47,14 @@ class Rates:
 
     ``memory``: by number of threads (None: unknown number). ``decode`` and ``prompt``: rates at
     which the arithmetic of a token processes weights, by quantization and number of threads.
+    ``expected_memory``: what the target expects, also if the memory was measured.
     """
 
     storage: Rate | None = None
     memory: Mapping[int | None, Rate] = field(default_factory=dict)
     decode: Mapping[tuple[str, int | None], Rate] = field(default_factory=dict)
     prompt: Mapping[tuple[str, int | None], Rate] = field(default_factory=dict)
+    expected_memory: float | None = None
 
     def dram(self, threads: int | None = None) -> Rate | None:
         """Return the highest read rate of ``threads`` threads (None: any number).
@@ -94,8 +96,33 @@ def rates_of(probes: Sequence[BoardProbe], expectations: Expectations | None) ->
         fresh = _arithmetic(probe, Rates(memory=memory))
         decode = {**fresh.decode, **decode}
         prompt = {**fresh.prompt, **prompt}
-    found = Rates(storage, memory, decode, prompt)
+    found = Rates(storage, memory, decode, prompt, expected.value if expected else None)
     return None if found == Rates() else found
+
+
+def memory_clock_doubt(facts: BoardFacts, rates: Rates | None) -> str | None:
+    """Return a sentence if the memory may run slowly, or its clock is unknown; else None.
+
+    Only boards whose agent was asked are judged.
+    """
+    if facts.execution is not Execution.BOARD or facts.devfreq is None:
+        return None
+    read, expected = rates.dram() if rates else None, rates.expected_memory if rates else None
+    slow = None
+    if read and read.measured and expected and read.value < NEAR * expected:
+        slow = f"{read.source} read {read.value / 1e9:.1f} of {expected / 1e9:.1f} GB/s"
+    clock = facts.memory_clock
+    if clock is None:
+        low = f"; {slow}: DRAM is probably at a low fixed clock" if slow else ""
+        return f"memory clock not visible{low}"
+    limit, highest = clock.max_hz, clock.highest_hz
+    if limit and highest and limit < highest:
+        return f"DRAM is limited to {limit / 1e6:,.0f} of {highest / 1e6:,.0f} MHz"
+    if slow is None:
+        return None
+    advice = ": `conditions: {memory_governor: performance}` would keep its clock high"
+    fast = clock.governor == "performance"
+    return f"DRAM's governor is {clock.governor or 'unknown'}; {slow}{'' if fast else advice}"
 
 
 def _storage(probes: Sequence[BoardProbe], pattern: ReadPattern) -> Rate | None:

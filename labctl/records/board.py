@@ -6,6 +6,7 @@ from pydantic import Field
 
 from labctl.config.recipe_parts import CpuList, cpu_numbers
 from labctl.records.base import Record
+from labctl.records.telemetry import DeviceClock, is_memory
 
 
 class Execution(StrEnum):
@@ -50,6 +51,14 @@ class BoardFacts(Record):
         (), description="the board's names in its device tree; the last one is its chip's"
     )
     storage_kind: str | None = Field(None, description="file system type of the work directory")
+    devfreq: tuple[DeviceClock, ...] | None = Field(
+        None, description="clocks of memory, GPU and NPU that the kernel shows; None: not asked"
+    )
+
+    @property
+    def memory_clock(self) -> DeviceClock | None:
+        """The clock of the memory; None if the kernel does not show it, or was not asked."""
+        return next((one for one in self.devfreq or () if is_memory(one.device)), None)
 
     @property
     def cores(self) -> int:

@@ -10,6 +10,15 @@ from pydantic import Field
 
 from labctl.records.base import Record
 
+#: Parts of the names under which kernels show the clock of the memory: Rockchip (dmc), Samsung
+#: (mif), Nvidia (emc) and others.
+MEMORY_NAMES = ("dmc", "ddr", "dram", "mif", "emc", "memory")
+
+
+def is_memory(device: str) -> bool:
+    """Return True if a device of devfreq is the main memory."""
+    return any(part in device for part in MEMORY_NAMES)
+
 
 class StreamSoFar(Record):
     """Output of a program on one stream so far."""
@@ -83,11 +92,29 @@ class TelemetrySample(Record):
     freq_limit_khz: Mapping[str, int] = Field(
         default_factory=dict, description="CPU -> highest allowed frequency"
     )
+    devfreq_hz: Mapping[str, int] = Field(
+        default_factory=dict, description="memory (`dmc`), GPU, NPU -> frequency"
+    )
+    devfreq_limit_hz: Mapping[str, int] = Field(
+        default_factory=dict, description="the same -> highest allowed frequency"
+    )
 
     @property
     def hottest_mc(self) -> int | None:
         """The temperature of the hottest zone; None if no zone reports a temperature."""
         return max(self.temperatures_mc.values(), default=None)
+
+    @property
+    def memory_hz(self) -> int | None:
+        """The memory's clock; None if the board does not show it."""
+        clocks = [hz for device, hz in self.devfreq_hz.items() if is_memory(device)]
+        return max(clocks, default=None)
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """Highest allowed frequencies of the CPUs and of the memory."""
+        memory = {d: hz for d, hz in self.devfreq_limit_hz.items() if is_memory(d)}
+        return {**self.freq_limit_khz, **memory}
 
     @property
     def untrusted(self) -> str:
@@ -112,6 +139,18 @@ class ClockState(Record):
     )
 
 
+class DeviceClock(Record):
+    """A device of the kernel's devfreq (memory, GPU, NPU): its clock, and how it is set."""
+
+    device: str
+    governor: str | None = None
+    governors: str | None = Field(None, description="the available ones, separated by blanks")
+    current_hz: int | None = None
+    min_hz: int | None = Field(None, description="between which frequencies it may run")
+    max_hz: int | None = None
+    highest_hz: int | None = Field(None, description="highest frequency that it can have")
+
+
 class CoolingState(Record):
     """A cooling device that counts its states; state 0 does not cool."""
 
@@ -133,9 +172,38 @@ class ResidentFile(Record):
         return self.resident_bytes / self.file_bytes
 
 
+class CounterLine(Record):
+    """A line of the job's ``counters``: counts so far, read at a piece of its output."""
+
+    mono_ns: int
+    counts: Mapping[str, int]
+
+
+class JobCounters(Record):
+    """Perf events of the job and all that it started, counted by CPU and kernel."""
+
+    counts: Mapping[str, int] = Field(
+        default_factory=dict,
+        description="cycles, instructions, last_level_refills, bus_accesses, stalled_cycles,"
+        " task_clock_ns, page_faults, context_switches",
+    )
+    counted_permille: Mapping[str, int] = Field(
+        default_factory=dict,
+        description="event -> share of the time in which it was counted, if less than 1000: the"
+        " CPU's counters took turns, and the count is scaled",
+    )
+    absent: Mapping[str, str] = Field(
+        default_factory=dict, description="event that is not counted -> reason"
+    )
+    user_only: bool = Field(default=False, description="the kernel's own work is not counted")
+    refill_event: str | None = Field(None, description="event of last_level_refills")
+    line_bytes: int | None = Field(None, description="bytes of a refill")
+
+
 class BoardState(Record):
     """The measured state of the board. Records are comparable only if its classes agree."""
 
     cpufreq: tuple[ClockState, ...] = ()
     cooling: tuple[CoolingState, ...] = ()
+    devfreq: tuple[DeviceClock, ...] = ()
     resident: ResidentFile | None = Field(None, description="the model's file")

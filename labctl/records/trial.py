@@ -10,7 +10,7 @@ from labctl.errors import Blame, LabctlError
 from labctl.records.base import FileRecord, Moment, Record
 from labctl.records.board import Execution
 from labctl.records.energy import EnergyRecord
-from labctl.records.telemetry import BoardState
+from labctl.records.telemetry import BoardState, JobCounters
 from labctl.records.timing import TimingRecord
 
 
@@ -169,6 +169,7 @@ class JobStatus(Record):
     boot_id: str
     epoch: int
     state: BoardState | None = Field(None, description="of the board around the job")
+    counters: JobCounters | None = None
 
     @property
     def succeeded(self) -> bool:
@@ -222,9 +223,13 @@ class TelemetrySummary(Record):
         None, description="of the CPU that was fastest in each moment: the lowest frequency"
     )
     highest_khz: int | None = None
+    memory_hz: int | None = Field(
+        None, description="mean clock of the memory while tokens were generated"
+    )
     limited: bool | None = Field(
         None,
-        description="True if a cooling device was active, or a CPU's limit was lowered meanwhile",
+        description="True if a cooling device was active, or the limit of a CPU or of the memory"
+        " was lowered meanwhile",
     )
     major_faults: int | None = None
     read_bytes: int | None = Field(None, description="from storage, by the process")
@@ -245,6 +250,20 @@ class TelemetrySummary(Record):
         None,
         description="longest time in which threads of the first process were ready but had no CPU,"
         " over all samples; without its child processes",
+    )
+    instructions_per_cycle: float | None = Field(None, description="while tokens were generated")
+    prompt_instructions_per_cycle: float | None = Field(
+        None, description="from the start to the first token, loading included"
+    )
+    dram_bytes_per_token: int | None = Field(
+        None,
+        description="estimate: refills of the last cache while tokens were generated x bytes of a"
+        " refill; prefetched and written bytes are not counted",
+    )
+    counted_permille: int | None = Field(
+        None,
+        description="smallest share of the time in which one of these events was counted, if the"
+        " CPU's counters took turns",
     )
     first_quarter_ns: int | None = Field(
         None, description="median gap of the first quarter of the gaps between tokens"

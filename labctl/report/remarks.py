@@ -80,3 +80,5 @@ def _of_variant(
     if row.energy is not None and row.energy.absent:
         what = f"the energy of {row.energy.absent} of its trials is not known"
         yield Remark(f"{row.variant}: {what}: {row.energy.reason}")
+    for doubt in row.energy.doubts if row.energy else ():
+        yield Remark(f"{row.variant}: {doubt}")

@@ -6,11 +6,11 @@ build, prompt and files (``Prepared.comparability``), the values common to all t
 state. ``labctl.runs.trial`` combines them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from pydantic import JsonValue
 
-from labctl.records.telemetry import BoardState, ClockState
+from labctl.records.telemetry import BoardState, is_memory
 from labctl.records.trial import TelemetrySummary
 
 #: Source of the build, without ``build_spec``. Comparisons over time and of two builds leave it
@@ -22,15 +22,20 @@ _COLD, _WARM = 0.05, 0.95
 
 
 def classes(state: BoardState | None, evidence: TelemetrySummary | None) -> dict[str, JsonValue]:
-    """Return the governor, frequency limits, cooling, and how warm the model is.
+    """Return governors and limits of CPUs and memory, cooling, and how warm the model is.
 
     Values that the board did not report are left out.
     """
     found: dict[str, JsonValue | None] = {}
     if state:
-        found["governor"] = _by_cpus(state.cpufreq, [clock.governor for clock in state.cpufreq])
-        limits = [_limits(clock) for clock in state.cpufreq]
-        found["frequency_limits_khz"] = _by_cpus(state.cpufreq, limits)
+        cpus, memory = state.cpufreq, [one for one in state.devfreq if is_memory(one.device)]
+        found["governor"] = _alike({c.cpus: c.governor for c in cpus})
+        found["frequency_limits_khz"] = _alike({c.cpus: _range(c.min_khz, c.max_khz) for c in cpus})
+        found["memory_governor"] = _alike({m.device: m.governor for m in memory})
+        found["memory_limits_hz"] = _alike({m.device: _range(m.min_hz, m.max_hz) for m in memory})
+        # The governor "userspace" keeps the clock that somebody set.
+        fixed = {m.device: str(m.current_hz) for m in memory if m.governor == "userspace"}
+        found["memory_clock_hz"] = _alike(fixed)
         found["model_cache"] = cache_class(state)
     if evidence and evidence.limited is not None:
         found["cooling"] = "active" if evidence.limited else "inactive"
@@ -45,16 +50,14 @@ def cache_class(state: BoardState | None) -> str | None:
     return "cold" if share < _COLD else "warm" if share > _WARM else "partial"
 
 
-def _limits(clock: ClockState) -> str | None:
-    if clock.min_khz is None or clock.max_khz is None:
-        return None
-    return f"{clock.min_khz}-{clock.max_khz}"
+def _range(least: int | None, most: int | None) -> str | None:
+    return None if least is None or most is None else f"{least}-{most}"
 
 
-def _by_cpus(clocks: Sequence[ClockState], values: Sequence[str | None]) -> str | None:
-    """Return one word if it holds for all CPUs, else each word with its CPUs."""
-    known = [(c.cpus, value) for c, value in zip(clocks, values, strict=True) if value is not None]
-    words = {value for _, value in known}
+def _alike(values: Mapping[str, str | None]) -> str | None:
+    """Return one word if it holds for all clocks, else each word with its CPUs or device."""
+    known = {name: value for name, value in values.items() if value is not None}
+    words = set(known.values())
     if len(words) <= 1:
         return next(iter(words), None)
-    return ", ".join(f"{cpus}: {value}" for cpus, value in known)
+    return ", ".join(f"{name}: {value}" for name, value in known.items())

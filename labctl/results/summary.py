@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 
 from labctl.config.recipe import Precision
 from labctl.figures.trials import FIGURES, TOKEN, has_energy, token_time
+from labctl.records.energy import EnergyRecord
 from labctl.records.run import RunRecord
 from labctl.records.timing import TimingRecord
 from labctl.records.trial import ModelIdentity, TrialRecord, TrialState
@@ -139,12 +140,14 @@ class EnergySummary:
     """Energy of the good trials, from the meter.
 
     ``trials``: number of trials with energy above 0. ``absent``: number of trials with no energy,
-    or energy <= 0; ``reason``: reason for the first of these.
+    or energy <= 0; ``reason``: reason for the first of these. ``doubts``: sentences about the
+    energy of phases that is uncertain or withheld.
     """
 
     trials: int
     absent: int
     reason: str | None
+    doubts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -288,8 +291,28 @@ def _energy(good: Iterable[TrialRecord]) -> EnergySummary | None:
         energy.absent if energy.joules is None else f"its meter says {energy.joules:g} J"
         for energy in absent
     ]
-    return (
-        EnergySummary(len(found) - len(absent), len(absent), next(iter(reasons), None))
-        if found
-        else None
-    )
+    if not found:
+        return None
+    doubts = tuple(_doubts([one.energy for one in found if has_energy(one) and one.energy]))
+    return EnergySummary(len(found) - len(absent), len(absent), next(iter(reasons), None), doubts)
+
+
+#: From this number of readings in a phase on, its energy needs no remark.
+_SURE_READINGS = 100
+
+
+def _doubts(energies: Sequence[EnergyRecord]) -> Iterator[str]:
+    """Yield sentences about the energy of phases, of the trial with the fewest readings of each."""
+    for what, phases in (
+        ("net energy per prompt token", [one.prompt for one in energies if one.prompt]),
+        ("net energy per token", [one.decode for one in energies if one.decode]),
+    ):
+        absent = [phase.absent for phase in phases if phase.absent]
+        if absent:
+            yield f"no {what} of {len(absent)} trials: {absent[0]}"
+        known = [phase for phase in phases if phase.readings is not None]
+        worst = min(known, key=lambda phase: phase.readings or 0, default=None)
+        if worst is None or not worst.joules_per_token or (worst.readings or 0) >= _SURE_READINGS:
+            continue
+        unsure = (worst.uncertainty_joules or 0.0) / worst.joules_per_token
+        yield f"{what}: ± {unsure:.0%} in a trial, with {worst.readings} readings in the phase"

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path
+from typing import TypeVar
 
 from labctl.files import host_reads
 from labctl.records.board import BoardFacts, Execution
-from labctl.records.telemetry import TelemetrySample, named_zones
+from labctl.records.telemetry import CounterLine, TelemetrySample, named_zones
 from labctl.records.timing import TimingRecord
 from labctl.records.trial import NOT_JUDGED, Check, JobStatus, TelemetrySummary
 from labctl.results.timing_checks import quarters, single_gaps
@@ -19,6 +20,9 @@ _MOST_SAMPLES = 1 << 17
 _MOST_BYTES = 256 << 20
 _LONGEST_LINE = 64 << 10
 _MOST_UNREADABLE = 10_000
+
+
+_Line = TypeVar("_Line", TelemetrySample, CounterLine)
 
 
 @dataclass(frozen=True)
@@ -37,22 +41,26 @@ def read_telemetry(path: Path) -> Telemetry:
 
     A missing file has no samples. Raises ConfigError if the file cannot be read.
     """
-    samples: list[TelemetrySample] = []
+    return Telemetry(*_lines(path, TelemetrySample))
+
+
+def _lines(path: Path, kind: type[_Line]) -> tuple[tuple[_Line, ...], int]:
+    found: list[_Line] = []
     unreadable = 0
     if not path.exists():
-        return Telemetry(())
+        return (), 0
     with host_reads(path), path.open("rb") as file:
         for line in iter(partial(file.readline, _LONGEST_LINE), b""):
-            if len(samples) == _MOST_SAMPLES or file.tell() > _MOST_BYTES:
+            if len(found) == _MOST_SAMPLES or file.tell() > _MOST_BYTES:
                 unreadable += 1
                 break
             try:
-                samples.append(TelemetrySample.of_json(line, extra="ignore"))
+                found.append(kind.of_json(line, extra="ignore"))
             except ValueError:
                 unreadable += 1
                 if unreadable > _MOST_UNREADABLE:
                     break
-    return Telemetry(tuple(samples), unreadable)
+    return tuple(found), unreadable
 
 
 def grown(
@@ -90,6 +98,8 @@ def reclaim_share(samples: Sequence[TelemetrySample]) -> float | None:
     return share([s for s in samples if s.reclaim_cpu_ns is not None], lambda s: s.reclaim_cpu_ns)
 
 
+#: The job's file of counters.
+COUNTERS = "counters"
 #: CPUs that fell below this share of their highest frequency did not run at full speed.
 _SLOWED = 0.97
 #: Share of one CPU (on a host: of all CPUs) that other programs may use in a quiet measurement.
@@ -106,7 +116,10 @@ _SHORT = 0.05
 def summarise_telemetry(
     telemetry: Path, job: JobStatus | None, timing: TimingRecord | None
 ) -> TelemetrySummary | None:
-    """Summarise the telemetry of a job; None without telemetry. Raises ConfigError."""
+    """Summarise the telemetry of a job, and the ``counters`` in the same folder.
+
+    None without telemetry. Raises ConfigError.
+    """
     samples = read_telemetry(telemetry).samples
     if not samples:
         return None
@@ -121,6 +134,7 @@ def summarise_telemetry(
         unmoved_zones=dict(_unmoved(samples)),
         lowest_khz=min(clocks, default=None),
         highest_khz=max(clocks, default=None),
+        memory_hz=_memory_hz(samples, job, timing),
         limited=_limited(samples, job),
         major_faults=job.major_faults if job else None,
         read_bytes=grown(samples, lambda sample: sample.read_bytes),
@@ -135,6 +149,7 @@ def summarise_telemetry(
         runqueue_wait_ns=max(
             (s.runqueue_wait_ns for s in samples if s.runqueue_wait_ns is not None), default=None
         ),
+        **_counted(telemetry.with_name(COUNTERS), job, timing),
         **_quarters(timing),
     )
 
@@ -154,6 +169,8 @@ def steadiness(evidence: TelemetrySummary | None, facts: BoardFacts) -> tuple[Ch
     else:
         slowed = bool(evidence.limited) or bool(low and high and _reached_less(evidence))
         detail = f"{low / 1000:.0f} to {high / 1000:.0f} MHz" if low and high else "limits lowered"
+        if evidence.memory_hz is not None:
+            detail += f", DRAM {evidence.memory_hz / 1e6:.0f} MHz"
         if slowed and evidence.highest_temperature_mc is not None:
             detail += f", up to {evidence.highest_temperature_mc / 1000:.0f} °C"
         found.append(Check(name="frequency", ok=not slowed, detail=detail))
@@ -281,7 +298,7 @@ def _reached_less(evidence: TelemetrySummary) -> bool:
 
 def _limited(samples: Sequence[TelemetrySample], job: JobStatus | None) -> bool | None:
     """Return True if the board throttled, also between two samples; None if not reported."""
-    limits = [sample for sample in samples if sample.freq_limit_khz]
+    limits = [sample for sample in samples if sample.limits]
     cooled = [cooling for s in samples if (cooling := _without_fans(s.cooling))]
     counted = {
         f"{one.device} {state}": int(state != "0" and time > 0)
@@ -297,11 +314,12 @@ def _limited(samples: Sequence[TelemetrySample], job: JobStatus | None) -> bool 
 def held_down(samples: Sequence[TelemetrySample]) -> list[bool]:
     """Return for each sample whether the board throttled.
 
-    Throttled: a cooling device was active, or a CPU's limit was below its maximum in these samples.
+    Throttled: a cooling device was active, or the limit of a CPU or of the memory was below its
+    maximum in these samples.
     """
-    highest = _highest([sample.freq_limit_khz for sample in samples])
+    highest = _highest([sample.limits for sample in samples])
     return [
-        any(khz < highest[cpu] for cpu, khz in sample.freq_limit_khz.items())
+        any(most < highest[clock] for clock, most in sample.limits.items())
         or any(state > 0 for state in _without_fans(sample.cooling).values())
         for sample in samples
     ]
@@ -309,7 +327,7 @@ def held_down(samples: Sequence[TelemetrySample]) -> list[bool]:
 
 def held_down_share(samples: Sequence[TelemetrySample]) -> float | None:
     """Return the share of the samples in which the board throttled; None if unknown."""
-    if not any(sample.freq_limit_khz or sample.cooling for sample in samples):
+    if not any(sample.limits or sample.cooling for sample in samples):
         return None
     return sum(held_down(samples)) / len(samples)
 
@@ -322,8 +340,8 @@ def _without_fans(cooling: Mapping[str, int]) -> dict[str, int]:
 def _highest(limits: Iterable[Mapping[str, int]]) -> dict[str, int]:
     found: dict[str, int] = {}
     for limit in limits:
-        for cpu, khz in limit.items():
-            found[cpu] = max(khz, found.get(cpu, 0))
+        for clock, most in limit.items():
+            found[clock] = max(most, found.get(clock, 0))
     return found
 
 
@@ -331,11 +349,63 @@ def _read_per_token(
     samples: Sequence[TelemetrySample], job: JobStatus | None, timing: TimingRecord | None
 ) -> int | None:
     """Return the bytes read from storage per token, between the first and the last token."""
-    if job is None or timing is None or not timing.ttft_ns or not timing.mean_ns:
-        return None
-    first = job.start_mono_ns + timing.ttft_ns
-    last = first + timing.mean_ns * ((timing.generated_tokens or 1) - 1)
-    during = [s for s in samples if first <= s.mono_ns <= last and s.read_bytes is not None]
+    during = [s for s in _generating(samples, job, timing) if s.read_bytes is not None]
     read = grown(during, lambda sample: sample.read_bytes)
     took = during[-1].mono_ns - during[0].mono_ns if during else 0
-    return None if read is None or took <= 0 else round(read * timing.mean_ns / took)
+    if read is None or took <= 0 or timing is None or not timing.mean_ns:
+        return None
+    return round(read * timing.mean_ns / took)
+
+
+def _counted(
+    path: Path, job: JobStatus | None, timing: TimingRecord | None
+) -> dict[str, float | int | None]:
+    """Return what the counters tell of the phases that the stamps of tokens separate."""
+    counters = job.counters if job else None
+    lines, _ = _lines(path, CounterLine)
+    during = _generating(lines, job, timing)
+    if counters is None or not during or timing is None or not timing.mean_ns:
+        return {}
+    first, last = during[0], during[-1]
+    grown = {name: n - first.counts.get(name, 0) for name, n in last.counts.items()}
+    refills, took = grown.get("last_level_refills"), last.mono_ns - first.mono_ns
+    read = None
+    if refills is not None and counters.line_bytes and took > 0:
+        read = round(refills * counters.line_bytes * timing.mean_ns / took)
+    used = ("cycles", "instructions", "last_level_refills")
+    return {
+        "instructions_per_cycle": _per_cycle(grown),
+        "prompt_instructions_per_cycle": _per_cycle(first.counts),
+        "dram_bytes_per_token": read,
+        "counted_permille": min(
+            (counters.counted_permille[name] for name in used if name in counters.counted_permille),
+            default=None,
+        ),
+    }
+
+
+def _per_cycle(counts: Mapping[str, int]) -> float | None:
+    cycles, instructions = counts.get("cycles"), counts.get("instructions")
+    return instructions / cycles if cycles and instructions is not None else None
+
+
+def _memory_hz(
+    samples: Sequence[TelemetrySample], job: JobStatus | None, timing: TimingRecord | None
+) -> int | None:
+    """Return the mean clock of the memory while tokens were generated, else while the job ran."""
+    for some in (_generating(samples, job, timing), samples):
+        clocks = [sample.memory_hz for sample in some if sample.memory_hz is not None]
+        if clocks:
+            return round(sum(clocks) / len(clocks))
+    return None
+
+
+def _generating(
+    samples: Sequence[_Line], job: JobStatus | None, timing: TimingRecord | None
+) -> list[_Line]:
+    """Return the samples between the first and the last token; none if these are not known."""
+    if job is None or timing is None or not timing.ttft_ns or not timing.mean_ns:
+        return []
+    first = job.start_mono_ns + timing.ttft_ns
+    last = first + timing.mean_ns * ((timing.generated_tokens or 1) - 1)
+    return [sample for sample in samples if first <= sample.mono_ns <= last]

@@ -38,6 +38,7 @@ from labctl.runs.planning.time_limits import RunClock
 from labctl.runs.planning.trials import Plan, PlannedTrial
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.journal import Attempt, Journal
+from labctl.stats.energy import IdlePower
 from labctl.transport.base import remote_words
 
 #: A function, because reading it takes longer than planning a run.
@@ -65,6 +66,8 @@ class RunContext:
     compare: CompareGates
     #: Meter of the board's power.
     meter: Meter | None = None
+    #: Power of the idle board, measured before the first trial, or the reason why it is not known.
+    idle: IdlePower | str | None = None
     conditions: BoardConditions = field(init=False)
     #: Failed variant -> number of its failed trial.
     failed: dict[str, int] = field(default_factory=dict)

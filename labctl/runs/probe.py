@@ -9,7 +9,7 @@ from labctl.board.probe_files import compare_probes, last_probes, save_probe
 from labctl.config.lab import Board, LabFile
 from labctl.distribution import labctl_version
 from labctl.errors import ConfigError, JobError, LabctlError
-from labctl.performance.prediction import NEAR
+from labctl.performance.prediction import NEAR, memory_clock_doubt, rates_of
 from labctl.records.board import Execution
 from labctl.records.probe import BoardProbe
 from labctl.records.telemetry import named_zones
@@ -140,6 +140,8 @@ def _measured(ready: ReadyBoard, observer: Observer, *, full: bool) -> BoardProb
             **found,
         }
     )
+    if doubt := memory_clock_doubt(held.facts, rates_of([probe], held.target.expectations)):
+        notes.append(doubt)
     return probe.model_copy(update={"notes": (*notes, *_disturbed(probe), *_unbounded(probe))})
 
 

@@ -1,11 +1,15 @@
 """Energy between two moments, from readings of a meter."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import fmean, stdev
 
 #: Fewer readings in the interval cannot show fast changes.
 LEAST_READINGS = 3
+#: Fewer readings in a phase, or of an idle board, show no net energy.
+LEAST_OF_PHASE = 10
 #: Share of the time that must lie between readings that are close enough.
 LEAST_COVERAGE = 0.95
 #: Maximum uncertainty of the counted energy caused by the counter's steps.
@@ -83,6 +87,89 @@ def energy_of_counter(
             f"the counter moves in steps of {max(growth):.3g} J, too coarse for {joules:.3g} J"
         )
     return Energy(joules, joules / seconds, None, 1.0)
+
+
+@dataclass(frozen=True)
+class IdlePower:
+    """Power of a board that does nothing: mean and standard deviation of the readings."""
+
+    watts: float
+    spread_watts: float
+    readings: int
+
+
+@dataclass(frozen=True)
+class NetEnergy:
+    """Energy of a phase: above the idle power, and with it. ``uncertainty`` is of both."""
+
+    joules: float
+    gross_joules: float
+    uncertainty_joules: float
+    readings: int
+
+
+def idle_power(readings: Sequence[Reading], *, counts_joules: bool) -> IdlePower:
+    """Return the power of the idle board. Raises NoEnergy."""
+    watts = [one.value for one in (_rates(readings) if counts_joules else readings)]
+    if len(watts) < LEAST_OF_PHASE:
+        raise NoEnergy(f"{len(watts)} readings of the idle board; {LEAST_OF_PHASE} are the least")
+    if counts_joules and readings[-1].value <= readings[0].value:
+        raise NoEnergy("the counter did not move while the board was idle")
+    return IdlePower(fmean(watts), stdev(watts), len(watts))
+
+
+def net_energy(
+    readings: Sequence[Reading],
+    start_ns: int,
+    end_ns: int,
+    idle: IdlePower,
+    *,
+    longest_gap_ns: int,
+    clock_ns: int,
+    counts_joules: bool,
+) -> NetEnergy:
+    """Return the energy of a phase that has ``LEAST_OF_PHASE`` readings or more.
+
+    Power changes at the phase's ends, so readings outside do not count; a counter of joules is
+    interpolated there. The uncertainty has three parts: the change of power at the ends over half
+    the time between two readings, the same over the uncertainty of the clocks (``clock_ns``), and
+    twice the standard error of the idle power. Raises NoEnergy.
+    """
+    inside = [reading for reading in readings if start_ns <= reading.at_ns <= end_ns]
+    if len(inside) < LEAST_OF_PHASE:
+        raise NoEnergy(f"{len(inside)} readings in the phase; {LEAST_OF_PHASE} are the least")
+    seconds = (end_ns - start_ns) / 1e9
+    if counts_joules:
+        gross = energy_of_counter(readings, start_ns, end_ns, longest_gap_ns=longest_gap_ns)
+    else:
+        ends = Reading(start_ns, inside[0].value), Reading(end_ns, inside[-1].value)
+        padded = (ends[0], *inside, ends[1])
+        gross = energy_of_power(padded, start_ns, end_ns, longest_gap_ns=longest_gap_ns)
+    edges = clock = 0.0
+    for before, after in pairwise(_rates(readings) if counts_joules else readings):
+        if any(before.at_ns < end <= after.at_ns for end in (start_ns, end_ns)):
+            change = abs(after.value - before.value)
+            edges += change * (after.at_ns - before.at_ns) / 2e9
+            clock += change * clock_ns / 1e9
+    floor = 2 * idle.spread_watts / math.sqrt(idle.readings) * seconds
+    net = gross.joules - idle.watts * seconds
+    if net <= 0:
+        raise NoEnergy(
+            f"its {gross.mean_watts:.3g} W are not above the idle board's {idle.watts:.3g} W"
+        )
+    return NetEnergy(net, gross.joules, math.hypot(edges, clock, floor), len(inside))
+
+
+def _rates(readings: Sequence[Reading]) -> list[Reading]:
+    """Return the mean watts between two readings of joules, at their middle."""
+    return [
+        Reading(
+            (before.at_ns + after.at_ns) // 2,
+            (after.value - before.value) * 1e9 / (after.at_ns - before.at_ns),
+        )
+        for before, after in pairwise(readings)
+        if after.at_ns > before.at_ns
+    ]
 
 
 def _inside(readings: Sequence[Reading], start_ns: int, end_ns: int) -> list[Reading]:

@@ -195,9 +195,9 @@ class _Running:
         # Count first, as the kernel does: whoever sees that the process ended must find it counted.
         return worst is not None and kill_process(worst, box.boot_id, box.fakes.count_oom_kill)
 
-    async def throttle(self, celsius: float, khz: int, within: float) -> None:
+    async def throttle(self, celsius: float, khz: int, memory_hz: int, within: float) -> None:
         """Let the chip get hot and slow."""
-        await self._sandbox.fakes.throttle(celsius, khz, within)
+        await self._sandbox.fakes.throttle(celsius, khz, memory_hz, within)
 
     def show_sensors(self) -> None:
         """Simulate sensors for the on-board agent."""

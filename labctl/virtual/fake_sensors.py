@@ -21,7 +21,14 @@ from labctl.files import host_writes, write_atomic
 
 _FOLDER = Path(".labctl-fakes")
 _CPUS = 4
-_COOL_MILLICELSIUS, _FULL_KHZ = 45_000, 1_992_000
+_COOL_MILLICELSIUS, _FULL_KHZ, _FULL_MEMORY_HZ = 45_000, 1_992_000, 1_560_000_000
+#: Settings of the memory's clock, as a kernel of Rockchip's shows them.
+_MEMORY_CLOCK = {
+    "governor": "dmc_ondemand",
+    "available_governors": "dmc_ondemand userspace powersave performance simple_ondemand",
+    "available_frequencies": "324000000 528000000 920000000 1560000000",
+    "min_freq": "324000000",
+}
 _STEP_SECONDS = 0.1
 #: Fixed width: a number is overwritten in one call, so a reader sees either the old or the new one.
 _WIDTH = 16
@@ -42,15 +49,21 @@ class Fakes:
         self._clock_seconds = 0
         self._oom_kills = 0
         self._millicelsius, self._khz = _COOL_MILLICELSIUS, _FULL_KHZ
+        self._memory_hz = _FULL_MEMORY_HZ
         with host_writes(self.folder):
             shutil.rmtree(self.folder, ignore_errors=True)
             self.folder.mkdir(parents=True)
 
     def show_sensors(self) -> None:
-        """Create a thermal zone and four cores, unless they exist. Raises HostError."""
+        """Create a thermal zone, four cores and a memory clock, unless they exist.
+
+        Raises HostError.
+        """
         if self._zone(0).exists():
             return
         write_atomic(self._zone(0).with_name("type"), "soc-thermal\n")
+        for name, text in _MEMORY_CLOCK.items():
+            write_atomic(self._memory / name, f"{text}\n")
         self._write_sensors()
 
     def show_zone(self, zone: int, reads: str) -> None:
@@ -61,18 +74,20 @@ class Fakes:
             write_atomic(kind, "vendor-thermal\n")
         _overwrite(self._zone(zone), reads)
 
-    async def throttle(self, celsius: float, khz: int, within: float) -> None:
-        """Change temperature and frequency in equal steps within ``within`` seconds."""
+    async def throttle(self, celsius: float, khz: int, memory_hz: int, within: float) -> None:
+        """Change temperature and frequencies in equal steps within ``within`` seconds."""
         self.show_sensors()
         steps = max(int(within / _STEP_SECONDS), 1)
         hotter = (celsius * 1000 - self._millicelsius) / steps
         slower = (khz - self._khz) / steps
-        from_heat, from_khz = self._millicelsius, self._khz
+        memory_slower = (memory_hz - self._memory_hz) / steps
+        from_heat, from_khz, from_hz = self._millicelsius, self._khz, self._memory_hz
         for step in range(1, steps + 1):
             if within:
                 await asyncio.sleep(within / steps)
             self._millicelsius = round(from_heat + hotter * step)
             self._khz = round(from_khz + slower * step)
+            self._memory_hz = round(from_hz + memory_slower * step)
             self._write_sensors()
 
     def jump_clock(self, seconds: int, programs: Path) -> None:
@@ -103,8 +118,14 @@ class Fakes:
     def _zone(self, zone: int) -> Path:
         return self.folder / f"sys/class/thermal/thermal_zone{zone}/temp"
 
+    @property
+    def _memory(self) -> Path:
+        return self.folder / "sys/class/devfreq/dmc"
+
     def _write_sensors(self) -> None:
         _overwrite(self._zone(0), self._millicelsius)
+        for name in ("cur_freq", "max_freq"):
+            _overwrite(self._memory / name, self._memory_hz)
         for number in range(_CPUS):
             cpu = self.folder / f"sys/devices/system/cpu/cpu{number}/cpufreq"
             _overwrite(cpu / "scaling_cur_freq", self._khz)

@@ -46,7 +46,7 @@ class Victim(Protocol):
     async def oom_kill(self) -> bool:
         """Kill the process that the kernel would choose; return False if there is none."""
 
-    async def throttle(self, celsius: float, khz: int, within: float) -> None:
+    async def throttle(self, celsius: float, khz: int, memory_hz: int, within: float) -> None:
         """Let the chip get hot and slow."""
 
     def show_sensors(self) -> None:
@@ -150,8 +150,9 @@ class FaultInjector(Interference):
                 board.spawn(self._kill_processes(injected))
             case OomKill():
                 board.spawn(self._oom_kill(injected))
-            case Throttle(celsius=celsius, mhz=mhz, within=within):
-                board.spawn(board.throttle(celsius, mhz * 1000, within or 0.0))
+            case Throttle(celsius=celsius, mhz=mhz, memory_mhz=memory, within=within):
+                hot = board.throttle(celsius, mhz * 1000, memory * 1_000_000, within or 0.0)
+                board.spawn(hot)
             case ThermalZone(zone=zone, reads=reads):
                 board.show_zone(zone, reads)
             case ClockJump(seconds=seconds):

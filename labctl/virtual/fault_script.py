@@ -221,7 +221,7 @@ class Throttle(Timed):
     """The on-board agent reads a hot chip with a lowered clock.
 
     A board with such a fault in its script has simulated sensors from the start, else from the
-    moment when the fault is added: 45 °C, four cores at 1992 MHz.
+    moment when the fault is added: 45 °C, four cores at 1992 MHz, memory at 1560 MHz.
     """
 
     fault: Literal["throttle"] = "throttle"
@@ -229,6 +229,8 @@ class Throttle(Timed):
     """Temperature that is reached."""
     mhz: Annotated[int, Field(ge=1)] = 816
     """Frequency that remains."""
+    memory_mhz: Annotated[int, Field(ge=1)] = 1560
+    """Frequency of the memory that remains."""
     within: Duration | None = None
     """Time to get there; by default none."""
 

@@ -318,6 +318,19 @@ def test_what_a_shell_runs_is_the_job_and_page_reclaim_is_apart(results: Path) -
     assert samples[-1].reclaim_cpu_ns is not None  # kswapd is to be seen here
 
 
+def test_the_cpu_counts_what_its_driver_lists(results: Path) -> None:
+    """QEMU's CPU counts cycles, at 1 GHz, but neither instructions nor caches."""
+    status = _status(results, "tree")
+    found, used = status["counters"], status["user_ns"] + status["system_ns"]
+    assert found["counts"]["task_clock_ns"] == pytest.approx(used, rel=0.1)
+    assert found["counts"]["cycles"] == pytest.approx(used, rel=0.1)
+    why = "this CPU's driver lists no such event"
+    assert found["absent"] == dict.fromkeys(
+        ("instructions", "last_level_refills", "bus_accesses"), why
+    )
+    assert found["line_bytes"] == 64
+
+
 def test_how_much_of_a_file_was_in_memory_is_told(results: Path) -> None:
     cold, warm = (_status(results, name)["state"]["resident"] for name in ("reading", "warm"))
     assert cold == {"file_bytes": READ_BYTES, "resident_bytes": 0}

@@ -130,6 +130,16 @@ def board(tmp_path: Path) -> tuple[Path, dict[str, str]]:
     cooler = fakes / "sys/class/thermal/cooling_device0"
     write(cooler, type="cpufreq-cpu0", cur_state="0")
     write(cooler / "stats", time_in_state_ms="state0\t5000\nstate1\t0\nstate2\t0")
+    write(
+        fakes / "sys/class/devfreq/dmc",
+        governor="dmc_ondemand",
+        available_governors="dmc_ondemand performance",
+        available_frequencies="324000000 1560000000 528000000",
+        cur_freq="528000000",
+        min_freq="324000000",
+        max_freq="920000000",
+    )
+    write(fakes / "sys/class/devfreq/fde60000.gpu", cur_freq="200000000")
     return fakes, {"LABCTL_SANDBOX": "one", "LABCTL_SANDBOX_FAKES": str(fakes)}
 
 
@@ -156,6 +166,15 @@ def test_clocks_and_cooling_are_told_as_they_were_and_by_what_they_grew(tmp_path
     assert status["state"]["cpufreq"] == [little, big]
     cooling = {"device": "cooling_device0 cpufreq-cpu0", "time_in_state_ms": {"2": 700}}
     assert status["state"]["cooling"] == [cooling]
+    memory = {
+        "device": "dmc", "governor": "dmc_ondemand", "governors": "dmc_ondemand performance",
+        "current_hz": 528_000_000, "min_hz": 324_000_000, "max_hz": 920_000_000,
+        "highest_hz": 1_560_000_000,
+    }  # fmt: skip
+    gpu = {**dict.fromkeys(memory), "device": "fde60000.gpu", "current_hz": 200_000_000}
+    assert status["state"]["devfreq"] == [memory, gpu]
+    assert job.telemetry()[0]["devfreq_hz"] == {"dmc": 528_000_000, "fde60000.gpu": 200_000_000}
+    assert job.telemetry()[0]["devfreq_limit_hz"] == {"dmc": 920_000_000}
     assert JobStatus.model_validate(status, extra="ignore").state is not None
 
 
@@ -164,7 +183,7 @@ def test_a_board_that_tells_nothing_has_no_state(tmp_path: Path) -> None:
     environment = {"LABCTL_SANDBOX": "one", "LABCTL_SANDBOX_FAKES": str(tmp_path / "fakes")}
     job = Job(agent_builds.native_agent(), tmp_path / "job", environment)
     job.start("/bin/true")
-    assert job.finish()["state"] == {"cpufreq": [], "cooling": [], "resident": None}
+    assert job.finish()["state"] == {"cpufreq": [], "cooling": [], "devfreq": [], "resident": None}
 
 
 def test_more_state_than_an_answer_holds_is_left_out(tmp_path: Path) -> None:

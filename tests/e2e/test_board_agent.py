@@ -92,7 +92,7 @@ def test_a_job_comes_back_whole(desk: Desk, tmp_path: Path) -> None:
     assert (job.outcome, job.exit_status) == ("exited", 4)
     files = desk.agent.collect(started.directory, tmp_path / "raw", status=job)
     assert sorted(files) == [
-        "started.json", "status.json", "stderr", "stdout", "telemetry", "timeline"
+        "counters", "started.json", "status.json", "stderr", "stdout", "telemetry", "timeline"
     ]  # fmt: skip
     assert files["stdout"].read_bytes() == b"its out"
     assert files["stderr"].read_bytes() == b"err\n"

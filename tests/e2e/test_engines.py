@@ -253,6 +253,11 @@ def test_the_energy_of_a_trial_by_a_plug(native_lab: LabUnderTest) -> None:
     span = sum(trial["timing"]["token_ns"]) / 1e9
     assert math.isclose(energy["joules_per_token"], 5 * span / 59, rel_tol=1e-6)
     assert energy["readings"] >= 4
+    # An idle board that draws as much leaves nothing for the tokens; here, 6 readings tell nothing.
+    assert energy["idle_watts"] == 5
+    assert energy["idle_readings"] >= 20
+    assert energy["decode"]["joules_per_token"] is None
+    assert "readings in the phase; 10 are the least" in energy["decode"]["absent"]
     # Both clocks are this host's.
     (folder,) = native_lab.root.glob("runs/*/trials/*")
     asked = [json.loads(line) for line in (folder / "power.jsonl").read_text().splitlines()]

@@ -10,10 +10,12 @@ import agent_builds
 import pytest
 
 from labctl.board.agent import BoardAgent
+from labctl.board.facts import probe
 from labctl.board.job import JobSpec, JobState
 from labctl.errors import BoardError, BoardRebooted, NotAuthorised
 from labctl.hdc.daemon.authorisation import Authorisation
 from labctl.hdc.host.handshake import Consent
+from labctl.results.telemetry import summarise_telemetry
 from labctl.retry import wait_until
 from labctl.transport.base import OpenOptions, Transport
 from labctl.transport.hdc import HdcTcpConfig
@@ -65,9 +67,11 @@ def test_an_oom_kill_without_a_process_does_not_count(board: Served) -> None:
 
 
 def test_throttling_is_seen_in_the_telemetry(
-    board: Served, agent: BoardAgent, tmp_path: Path
+    board: Served, link: Transport, agent: BoardAgent, tmp_path: Path
 ) -> None:
-    heat = board.faults.add(f.Throttle(on="shell", matching="agent wait", within="500ms"))
+    heat = board.faults.add(
+        f.Throttle(on="shell", matching="agent wait", memory_mhz=528, within="500ms")
+    )
     # Some samples more, once it is hot.
     hot = f"{board.directory}/.labctl-fakes/sys/class/thermal/thermal_zone0/temp"
     script = f"until grep -q 95000 {hot}; do sleep 0.1; done; sleep 0.5"
@@ -77,6 +81,14 @@ def test_throttling_is_seen_in_the_telemetry(
     samples = [json.loads(line) for line in files["telemetry"].read_text().splitlines()]
     heats = [sample["temps_mc"]["thermal_zone0 soc-thermal"] for sample in samples]
     clocks = [sample["freq_khz"]["3"] for sample in samples]
+    memory = [sample["devfreq_hz"]["dmc"] for sample in samples]
+    assert (memory[0], memory[-1]) == (1_560_000_000, 528_000_000)
+    facts = agent.refine(probe(link, workdir=str(board.workdir), timeout=60))
+    assert facts.memory_clock is not None
+    assert facts.memory_clock.governor == "dmc_ondemand"
+    seen = summarise_telemetry(files["telemetry"], status, None)
+    assert seen is not None
+    assert seen.limited is True
     assert heats == sorted(heats)
     assert (heats[0], heats[-1]) == (45_000, 95_000)
     assert clocks == sorted(clocks, reverse=True)

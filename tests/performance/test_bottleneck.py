@@ -8,8 +8,9 @@ from records_made import model, timing
 
 from labctl.engines.base import MemoryNeed
 from labctl.performance.bottleneck import Baseline, explain
-from labctl.performance.prediction import ModelWorkload, Rate, Rates
+from labctl.performance.prediction import ModelWorkload, Rate, Rates, memory_clock_doubt
 from labctl.records.board import BoardFacts, Execution
+from labctl.records.telemetry import DeviceClock
 from labctl.records.timing import BenchTest, TimingRecord
 from labctl.records.trial import TelemetrySummary, TrialBound
 
@@ -246,3 +247,56 @@ def test_a_clock_that_was_held_back_is_told() -> None:
 @pytest.mark.parametrize("execution", [Execution.EMULATED, Execution.NATIVE_HOST])
 def test_what_did_not_run_on_a_board_is_not_judged(execution: Execution) -> None:
     assert explain(took(18), baseline(execution=execution), seen()) is None
+
+
+DMC = DeviceClock(device="dmc", governor="dmc_ondemand", highest_hz=1_560_000_000)
+
+
+def test_the_clock_of_the_memory_is_named() -> None:
+    found = told(0.18, baseline(SMALL, devfreq=(DMC,)), seen(memory_hz=528_000_000))
+    assert found.sentence.endswith(" (the probe of 2026-11-20); DRAM at 528 of 1,560 MHz")
+
+
+def test_a_memory_clock_that_is_not_visible_is_doubted_if_the_memory_is_slow() -> None:
+    found = told(0.18, baseline(SMALL, devfreq=()), seen())
+    assert found.sentence.endswith("; memory clock not visible")
+    slow = Rates(memory={4: Rate(2.1 * GB, PROBE)}, expected_memory=5 * GB)
+    found = told(0.4, baseline(SMALL, slow, devfreq=()), seen())
+    assert found.sentence.endswith(
+        "; memory clock not visible; the probe of 2026-11-20 read 2.1 of 5.0 GB/s: DRAM is probably"
+        " at a low fixed clock"
+    )
+
+
+@pytest.mark.parametrize(
+    ("clock", "rate", "doubt"),
+    [
+        (DMC, 5.0, None),
+        (DMC, 2.0, "DRAM's governor is dmc_ondemand; the probe of 2026-11-20 read 2.0 of 5.0 GB/s"),
+        (
+            DMC.model_copy(update={"max_hz": 528_000_000}),
+            5.0,
+            "DRAM is limited to 528 of 1,560 MHz",
+        ),
+    ],
+)
+def test_a_slow_memory_is_named_before_a_run(
+    clock: DeviceClock, rate: float, doubt: str | None
+) -> None:
+    facts = FACTS.model_copy(update={"devfreq": (clock,)})
+    rates = Rates(memory={4: Rate(rate * GB, PROBE)}, expected_memory=5 * GB)
+    found = memory_clock_doubt(facts, rates)
+    assert found == doubt or (doubt and found and found.startswith(doubt))
+    host = facts.model_copy(update={"execution": Execution.NATIVE_HOST})
+    assert memory_clock_doubt(host, rates) is None
+
+
+def test_what_was_counted_stands_beside_what_was_predicted() -> None:
+    counted = {"instructions_per_cycle": 0.842, "dram_bytes_per_token": 590_000_000}
+    found = told(0.18, baseline(SMALL), seen(**counted))
+    assert found.sentence.endswith(
+        "; counted: 0.84 instructions per cycle, about 590 MB a token from DRAM (estimate;"
+        " predicted 630 MB)"
+    )
+    found = told(0.18, baseline(SMALL), seen(**counted, counted_permille=480))
+    assert found.sentence.endswith(", counted 48% of the time")

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from labctl.errors import ProgramFailed
 from labctl.records.board import BoardFacts, Execution
+from labctl.records.energy import PhaseEnergy
 from labctl.records.timing import BenchTest, Measure, TimingRecord
 from labctl.records.trial import (
     Check,
@@ -171,7 +172,14 @@ def test_energy_is_shown_where_a_meter_told_it() -> None:
         [trial(1, energy=energy()), trial(2, energy=more), trial(3, **Q8)],
     )
     (line,) = [line for line in text.splitlines() if " J " in line]
-    assert " ".join(line.split()) == "q2_k 49.0 J 1.25 J 5.00 W 7.00 W"
+    assert " ".join(line.split()) == "q2_k 49.0 J 1.25 J - - 5.00 W 7.00 W"
+    few = PhaseEnergy(joules_per_token=0.5, uncertainty_joules=0.06, readings=34)
+    none = PhaseEnergy(absent="4 readings in the phase; 10 are the least")
+    text = drawn(wide_table, run(), [trial(1, energy=energy(prompt=none, decode=few))])
+    assert "net energy per token: ± 12% in a trial, with 34 readings in the phase" in text
+    why = "no net energy per prompt token of 1 trials: 4 readings in the phase; 10 are the least"
+    assert why in " ".join(text.split())
+    assert "q2_k 40.0 J 1.25 J - 0.500 J" in " ".join(text.split())
     assert "energy" not in drawn(wide_table, run(), [trial(1)])
 
 

@@ -63,3 +63,14 @@ def test_clusters_that_are_clocked_apart_are_named() -> None:
 def test_what_is_not_told_is_no_class() -> None:
     assert classes(None, None) == {}
     assert classes(BoardState(), seen(limited=None)) == {}
+
+
+def test_a_memory_that_is_clocked_in_another_way_is_not_alike() -> None:
+    dmc = {"device": "dmc", "governor": "dmc_ondemand", "min_hz": 324, "max_hz": 1560}
+    gpu = {"device": "fde60000.gpu", "governor": "simple_ondemand"}
+    found = classes(state(devfreq=[dmc, gpu]), seen())
+    assert found["memory_governor"] == "dmc_ondemand"
+    assert found["memory_limits_hz"] == "324-1560"
+    assert "memory_clock_hz" not in found
+    held = {**dmc, "governor": "userspace", "current_hz": 528}
+    assert classes(state(devfreq=[held, gpu]), seen())["memory_clock_hz"] == "528"

@@ -7,6 +7,7 @@ from labctl.compare.figures import FIGURES
 from labctl.config.recipe import Gate, Recipe
 from labctl.errors import ExitStatus, ProgramFailed
 from labctl.records.board import Execution
+from labctl.records.energy import PhaseEnergy
 from labctl.records.run import GateRecord
 from labctl.records.trial import Check, Failure, JobStatus, TrialRecord, TrialState
 from labctl.results.gates import COMPARED, METRICS, judge, metric_problems
@@ -91,7 +92,9 @@ def test_every_metric_has_a_value(metric: str) -> None:
         stderr_bytes=0, boot_id="b", epoch=1,
     )  # fmt: skip
     timed = timing([100, 110, 120], p90_ns=118_000_000)
-    measured = trial(1, energy=energy(), job=job, timing=timed)
+    phase = PhaseEnergy(joules_per_token=0.5)
+    told = energy(prompt=phase, decode=phase)
+    measured = trial(1, energy=told, job=job, timing=timed)
     record = judged(Gate(metric=metric, min=0.1), measured)["q2_k"]
     assert record.value is not None
     assert record.passed is True

@@ -8,6 +8,7 @@ import pytest
 from records_made import timing
 
 from labctl.records.board import BoardFacts, CpuFacts, Execution
+from labctl.records.telemetry import JobCounters
 from labctl.records.trial import Check, JobStatus, TelemetrySummary
 from labctl.results.telemetry import steadiness, summarise_telemetry
 
@@ -72,6 +73,21 @@ def test_throttling_is_a_failed_check(tmp_path: Path) -> None:
     check = checks(found, Execution.EMULATED)["frequency"]
     assert check.ok is False
     assert check.detail == "1400 to 1992 MHz, up to 85 °C"
+
+
+def test_a_lowered_limit_of_the_memory_is_throttling(tmp_path: Path) -> None:
+    samples = [
+        {
+            "mono_ns": n * SECOND,
+            "devfreq_hz": {"dmc": hz, "fde60000.gpu": 1},
+            "devfreq_limit_hz": {"dmc": hz},
+        }
+        for n, hz in enumerate((1_560_000_000, 528_000_000))
+    ]
+    found = summarise_telemetry(telemetry(tmp_path, *samples), job(), None)
+    assert found is not None
+    assert (found.memory_hz, found.limited) == (1_044_000_000, True)
+    assert checks(found)["frequency"].detail == "limits lowered, DRAM 1044 MHz"
 
 
 def test_a_governor_that_saves_power_is_no_throttling() -> None:
@@ -250,3 +266,33 @@ def test_a_sample_after_the_end_does_not_make_the_job_somebody_else(tmp_path: Pa
     found = summarise_telemetry(telemetry(tmp_path, *samples), job(), None)
     assert found is not None
     assert found.others_share == 0
+
+
+def test_counters_are_cut_at_the_tokens(tmp_path: Path) -> None:
+    """Loading has 0.5 instructions a cycle; then a token of half a second 20 million refills."""
+    lines = [
+        {"cycles": 2_000 * n, "instructions": 1_000 * min(n, 2) + 3_000 * max(n - 2, 0),
+         "last_level_refills": 40_000_000 * max(n - 2, 0)}
+        for n in range(5)
+    ]  # fmt: skip
+    (tmp_path / "counters").write_text(
+        "".join(
+            json.dumps({"mono_ns": n * SECOND, "counts": counts}) + "\n"
+            for n, counts in enumerate(lines)
+        )
+    )
+    path = telemetry(tmp_path, {"mono_ns": 0})
+    half_second = timing([500] * 4, ttft_ns=2 * SECOND, mean_ns=SECOND // 2, generated_tokens=5)
+    counters = JobCounters(line_bytes=64, counted_permille={"last_level_refills": 480, "x": 100})
+    found = summarise_telemetry(path, job(counters=counters), half_second)
+    assert found is not None
+    assert found.instructions_per_cycle == 1.5
+    assert found.prompt_instructions_per_cycle == 0.5
+    assert found.dram_bytes_per_token == 20_000_000 * 64
+    assert found.counted_permille == 480
+    unknown = summarise_telemetry(path, job(counters=JobCounters()), half_second)
+    assert unknown is not None
+    assert unknown.dram_bytes_per_token is None
+    without = summarise_telemetry(path, job(), half_second)
+    assert without is not None
+    assert without.instructions_per_cycle is None

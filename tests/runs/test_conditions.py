@@ -26,6 +26,9 @@ class Board:
         self.cpus = [self.fakes / f"sys/devices/system/cpu/cpu{n}/cpufreq" for n in (0, 1)]
         for cpu in self.cpus:
             cpu.mkdir(parents=True)
+        self.memory = self.fakes / "sys/class/devfreq/dmc/governor"
+        self.memory.parent.mkdir(parents=True)
+        self.memory.write_text("dmc_ondemand\n")
         self.heat = self.fakes / "sys/class/thermal/thermal_zone0/temp"
         self.heat.parent.mkdir(parents=True)
         self.heat.write_text("45000\n")
@@ -256,6 +259,24 @@ def test_what_a_board_does_not_have_is_recorded_or_refused(board: Board) -> None
         board.conditions(governor="performance", strict=True).held(ours),
     ):
         pass
+
+
+def test_the_governor_of_the_memory_is_set_and_put_back(board: Board) -> None:
+    other = board.fakes / "sys/class/devfreq/fde60000.gpu/governor"
+    other.parent.mkdir()
+    other.write_text("simple_ondemand\n")
+    conditions = board.conditions(memory_governor="performance")
+    with conditions.held(ours):
+        assert states(conditions.ready()) == {"memory_governor": True}
+        assert board.memory.read_text() == "performance\n"
+        assert other.read_text() == "simple_ondemand\n"
+    assert board.memory.read_text() == "dmc_ondemand\n"
+    assert not board.state.exists()
+    board.memory.unlink()
+    conditions.hold()
+    assert board.notes == [
+        "note: memory_governor performance cannot be set: memory clock not visible"
+    ]
 
 
 def test_a_hot_board_is_waited_for_but_not_for_ever(board: Board) -> None:

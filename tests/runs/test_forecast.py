@@ -88,3 +88,8 @@ def test_variants_that_were_resolved_before_stay_as_they_are() -> None:
     again = make_forecast(PREPARED, facts(15_000_000_000), RATES, first.variants)
     assert again.variants == first.variants
     assert again.notes == ()
+
+
+def test_a_memory_clock_that_is_not_visible_is_noted_before_a_run() -> None:
+    blind = facts(15_000_000_000).model_copy(update={"devfreq": ()})
+    assert "memory clock not visible" in make_forecast(PREPARED, blind, RATES).notes

@@ -9,10 +9,12 @@ import pytest
 
 from labctl.board.meter import Meter
 from labctl.errors import DeviceLost, HostError
+from labctl.records.energy import PhaseEnergy
 from labctl.records.timing import TimingRecord
 from labctl.records.trial import JobStatus
 from labctl.retry import wait_until
-from labctl.runs.trial.energy import ClockOffset, Metering, trouble
+from labctl.runs.trial.energy import ClockOffset, Metering, idle_floor, trouble
+from labctl.stats.energy import IdlePower
 
 #: The board's clock minus this host's.
 AHEAD_NS = 10**15
@@ -162,3 +164,44 @@ def test_clocks_that_do_not_go_alike() -> None:
     moments = iter((0, 10**12, 0))
     with pytest.raises(HostError, match="do not go alike"):
         ClockOffset.measure(lambda: next(moments))
+
+
+def test_the_phases_are_told_apart_and_above_the_idle_board(tmp_path: Path) -> None:
+    """The meter shows 2 W before the run, then 5 W."""
+    watts = "2"
+    meter = Played(show=lambda: watts)
+    idle = idle_floor(meter)
+    assert idle == IdlePower(2.0, 0.0, meter.asked)
+    watts = "5"
+    metering = Metering(meter, tmp_path, board_ns, idle)
+    ended = watched(metering, meter, 60)
+    half = ended.wall_ns // 2
+    timing = TimingRecord(
+        prompt_tokens=8, prompt_eval_ns=half, generated_tokens=11,
+        ttft_ns=half, token_ns=(half // 10,) * 10, mean_ns=half // 10,
+    )  # fmt: skip
+    found = metering.record(ended, timing)
+    assert found is not None
+    assert (found.idle_watts, found.idle_spread_watts) == (2.0, 0.0)
+    assert found.prompt is not None
+    assert found.decode is not None
+    assert found.prompt.joules_per_token == pytest.approx(3 * half / 8e9, rel=1e-3)
+    assert found.decode.joules_per_token == pytest.approx(3 * half / 1e10, rel=1e-3)
+    assert found.decode.gross_joules_per_token == pytest.approx(found.joules_per_token, rel=1e-3)
+    assert (found.decode.readings or 0) >= 10
+    assert found.decode.uncertainty_joules is not None
+
+
+def test_without_an_idle_power_there_is_no_net_energy(tmp_path: Path) -> None:
+    idle = idle_floor(Played(show=failing))
+    assert idle == "0 readings of the idle board; 10 are the least"
+    meter = Played()
+    metering = Metering(meter, tmp_path, board_ns, idle)
+    ended = watched(metering, meter, 30)
+    half = ended.wall_ns // 2
+    timing = TimingRecord(ttft_ns=half, token_ns=(half // 10,) * 10, mean_ns=half // 10)
+    found = metering.record(ended, timing)
+    assert found is not None
+    assert found.joules_per_token is not None
+    assert found.prompt is None
+    assert found.decode == PhaseEnergy(absent=f"the power of the idle board is not known: {idle}")

@@ -1,10 +1,20 @@
 """Energy from readings, held against power that is known."""
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labctl.stats.energy import NoEnergy, Reading, energy_of_counter, energy_of_power
+from labctl.stats.energy import (
+    IdlePower,
+    NoEnergy,
+    Reading,
+    energy_of_counter,
+    energy_of_power,
+    idle_power,
+    net_energy,
+)
 
 S = 1_000_000_000
 
@@ -106,3 +116,97 @@ def test_a_counter_needs_readings_at_both_ends() -> None:
     beats = readings(*((at, 5.0 * at) for at in (0, 1, 2, 3, 9)))
     with pytest.raises(NoEnergy, match="no readings close to the beginning or the end"):
         energy_of_counter(beats, S, 5 * S, longest_gap_ns=3 * S)
+
+
+#: Seconds of loading, reading the prompt, and decoding, each with its watts.
+PHASES = ((3.0, 4.0), (4.0, 7.0), (6.0, 5.0))
+IDLE_WATTS = 2.0
+
+
+def power_at(moment: float) -> float:
+    end = 0.0
+    for seconds, watts in PHASES:
+        end += seconds
+        if 0 <= moment < end:
+            return watts
+    return IDLE_WATTS
+
+
+def joules_at(moment: float) -> float:
+    """The energy since 5 s before the program."""
+    joules, at = IDLE_WATTS * (min(moment, 0.0) + 5), 0.0
+    for seconds, watts in PHASES:
+        joules += watts * min(max(moment - at, 0.0), seconds)
+        at += seconds
+    return joules + IDLE_WATTS * max(moment - at, 0.0)
+
+
+def played(seed: int, each: float, *, counter: bool) -> tuple[list[Reading], IdlePower]:
+    """Readings of a meter, every ``each`` s on average, and of the idle board before."""
+    rng = random.Random(seed)
+    found, moment = [], -1 - rng.random()
+    while moment < 15:
+        value = joules_at(moment) if counter else power_at(moment) + rng.gauss(0, 0.05)
+        found.append(Reading(round(moment * S), value))
+        moment += each * rng.uniform(0.9, 1.1)
+    watts = [Reading(n * S, IDLE_WATTS + rng.gauss(0, 0.05)) for n in range(20)]
+    return found, idle_power(watts, counts_joules=False)
+
+
+def phases(readings: list[Reading], idle: IdlePower, late: float, *, counter: bool):
+    for begin, end, watts in ((3.0, 7.0, 7.0), (7.0, 13.0, 5.0)):
+        found = net_energy(
+            readings, round((begin + late) * S), round((end + late) * S), idle,
+            longest_gap_ns=2 * S, clock_ns=5_000_000, counts_joules=counter,
+        )  # fmt: skip
+        yield found, (watts - IDLE_WATTS) * (end - begin)
+
+
+@pytest.mark.parametrize("counter", [False, True])
+def test_the_net_energy_of_a_phase_is_known_within_2_percent(counter: bool) -> None:
+    """Of 40 seeds; the clocks of board and host differ by up to 5 ms."""
+    for seed in range(40):
+        readings, idle = played(seed, 0.035, counter=counter)
+        late = random.Random(-seed).uniform(-0.005, 0.005)
+        for found, truth in phases(readings, idle, late, counter=counter):
+            assert found.readings >= 100
+            assert found.joules == pytest.approx(truth, rel=0.02)
+
+
+@pytest.mark.parametrize("counter", [False, True])
+def test_with_few_readings_the_uncertainty_holds_the_truth(counter: bool) -> None:
+    held = cases = 0
+    for seed in range(100):
+        readings, idle = played(seed, 0.3, counter=counter)
+        for found, truth in phases(readings, idle, 0.004, counter=counter):
+            assert 10 <= found.readings < 100
+            assert found.uncertainty_joules < 0.2 * truth
+            held += abs(found.joules - truth) <= found.uncertainty_joules
+            cases += 1
+    assert held >= 0.95 * cases
+
+
+def test_a_phase_with_few_readings_or_without_load_has_no_net_energy() -> None:
+    idle = IdlePower(2.0, 0.05, 20)
+    still = readings(*((at / 10, 1.9) for at in range(30)))
+
+    def net(end_ns: int) -> None:
+        net_energy(
+            still, 0, end_ns, idle, longest_gap_ns=S, clock_ns=0, counts_joules=False
+        )  # fmt: skip
+
+    with pytest.raises(NoEnergy, match="9 readings in the phase; 10 are the least"):
+        net(S * 8 // 10)
+    with pytest.raises(NoEnergy, match="W are not above the idle board's 2 W"):
+        net(2 * S)
+
+
+def test_an_idle_power_needs_readings_and_a_counter_that_moves() -> None:
+    steady = readings(*((at, 2.0) for at in range(9)))
+    with pytest.raises(NoEnergy, match="9 readings of the idle board; 10 are the least"):
+        idle_power(steady, counts_joules=False)
+    coarse = readings(*((at, 360.0) for at in range(12)))
+    with pytest.raises(NoEnergy, match="did not move while the board was idle"):
+        idle_power(coarse, counts_joules=True)
+    counted = idle_power(readings(*((at, 2.0 * at) for at in range(12))), counts_joules=True)
+    assert (counted.watts, counted.readings) == (pytest.approx(2.0), 11)

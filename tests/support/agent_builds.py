@@ -33,6 +33,29 @@ def agent(machine: str) -> Path:
 
 
 @cache
+def counting_agent() -> Path:
+    """The agent for this host with a stand-in for the kernel's perf events."""
+    _need_zig()
+    other = Path(__file__).with_name("perf_stand_in.c")
+    left_out = {"exec_shim.c", "perf_call.c"}
+    sources = [path for path in sorted(SOURCE.glob("*.c")) if path.name not in left_out]
+    texts = [path.read_bytes() for path in (*sorted(SOURCE.glob("*.[ch]")), other)]
+    name = f"counting-agent-{hashlib.sha256(b''.join(texts)).hexdigest()[:16]}"
+    folder = cache_dir() / "tests"
+    with locked(folder / f"{name}.lock", timeout=1000):
+        output = folder / name
+        if not output.exists():
+            temporary = output.with_name(f".{name}.tmp")
+            words = [locate().zig, "cc", "-std=c11", "-O2", "-Wall", "-Wextra", f"-I{SOURCE}"]
+            done = process.run(
+                [*words, *sources, other, "-o", temporary], timeout=900, env=environment()
+            )
+            assert done.exit_status == 0, done.tail()
+            temporary.replace(output)
+    return output
+
+
+@cache
 def exec_shim() -> Path:
     """The library for LD_PRELOAD, for this host's C library."""
     return _built(HOST, "sandbox-shim", "exec_shim.so")

@@ -63,7 +63,7 @@ class BareBoard:
 
     def throttle(self) -> None:
         """Get hot and slow, now."""
-        asyncio.run(self._fakes.throttle(95, 816_000, 0))
+        asyncio.run(self._fakes.throttle(95, 816_000, 1_560_000_000, 0))
 
     def leave_memory(self, kilobytes: int) -> None:
         """Let so much be available."""

@@ -10,6 +10,8 @@
  *     temps_mc, temps_untrusted, freq_khz
  *                            as in the telemetry; left out where there are none
  *     lowest_khz, highest_khz  CPU -> what its hardware can; left out where unknown
+ *     devfreq                devices such as the memory: governor, governors (available), current_hz,
+ *                            min_hz, max_hz, highest_hz
  *     sha256                 what `agent hash` uses: "armv8", "x86" or "portable"
  *     mono_ns, utc_ns        the clocks now
  */
@@ -27,6 +29,7 @@
 #include "failure.h"
 #include "json.h"
 #include "sha256.h"
+#include "state.h"
 #include "telemetry.h"
 #include "util.h"
 
@@ -174,6 +177,8 @@ int command_facts(void)
     sensors_write(&sensors, "lowest_khz", &json);
     sensors_open_cpufreq(&sensors, "cpuinfo_max_freq");
     sensors_write(&sensors, "highest_khz", &json);
+    json_key(&json, "devfreq");
+    devfreq_write(&json);
     json_member_string(&json, "sha256", sha256_implementation());
     json_member_int(&json, "mono_ns", monotonic_ns());
     json_member_int(&json, "utc_ns", clock_ns(CLOCK_REALTIME));

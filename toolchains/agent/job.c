@@ -79,7 +79,7 @@ static void give_up_protection(void)
 
 /* In the child: become the program, or write a spawn_failure to `report`. */
 static void become(const struct job_call *call, const char *path, const int streams[2], int report,
-                   pid_t supervisor, bool confined)
+                   const int go[2], pid_t supervisor, bool confined)
 {
     struct spawn_failure failure = { .step = SPAWN_CPUS };
     setsid();
@@ -106,6 +106,10 @@ static void become(const struct job_call *call, const char *path, const int stre
     if (null > STDERR_FILENO)
         close(null);
     failure.step = SPAWN_PROGRAM;
+    char none;
+    close(go[1]);
+    while (read(go[0], &none, 1) < 0 && errno == EINTR) /* until what counts it is ready */
+        ;
     emulated_exec(path, call->argv, environ);
 failed:
     failure.error = errno;
@@ -135,7 +139,7 @@ int job_spawn(struct job *job, const struct job_call *call, const char **emulato
               enum spawn_step *step)
 {
     static char path[PATH_MAX];
-    int out[2] = { -1, -1 }, err[2] = { -1, -1 }, report[2] = { -1, -1 }, error;
+    int out[2] = { -1, -1 }, err[2] = { -1, -1 }, report[2] = { -1, -1 }, go[2] = { -1, -1 }, error;
     *step = SPAWN_RESOURCES;
     *emulator = NULL;
     if (!find_program(call->argv[0], getenv("PATH"), path, sizeof path)) {
@@ -144,21 +148,24 @@ int job_spawn(struct job *job, const struct job_call *call, const char **emulato
     }
     *emulator = emulator_for(path, environ);
     setenv("LABCTL_JOB", call->dir_path, 1); /* so that `agent stop` knows what a job left */
-    if (pipe2(out, O_CLOEXEC) != 0 || pipe2(err, O_CLOEXEC) != 0 || pipe2(report, O_CLOEXEC) != 0)
+    if (pipe2(out, O_CLOEXEC) != 0 || pipe2(err, O_CLOEXEC) != 0 ||
+        pipe2(report, O_CLOEXEC) != 0 || pipe2(go, O_CLOEXEC) != 0)
         goto failed;
     const int streams[2] = { out[1], err[1] };
     const pid_t supervisor = getpid();
     confine_begin(&job->confinement);
-    job->start_utc_ns = clock_ns(CLOCK_REALTIME);
-    job->start_ns = monotonic_ns();
     job->pid = fork();
     if (job->pid == 0)
-        become(call, path, streams, report[1], supervisor, job->confinement.init > 0);
+        become(call, path, streams, report[1], go, supervisor, job->confinement.init > 0);
     if (job->pid < 0 || !confine_leave(&job->confinement))
         goto failed;
     close(out[1]);
     close(err[1]);
     close(report[1]);
+    counters_open(&job->counters, job->pid);
+    job->start_utc_ns = clock_ns(CLOCK_REALTIME);
+    job->start_ns = monotonic_ns();
+    close_pair(go);
     const struct spawn_failure failure = exec_result(report[0]);
     close(report[0]);
     if (failure.error) {
@@ -181,5 +188,6 @@ failed:
     close_pair(out);
     close_pair(err);
     close_pair(report);
+    close_pair(go);
     return error;
 }

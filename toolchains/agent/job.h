@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 #include "confine.h"
+#include "counters.h"
 
 /* What may fail when a program is started. */
 enum spawn_step {
@@ -35,6 +36,7 @@ struct job {
     int64_t end_ns;       /* when its end was noticed */
     int64_t start_utc_ns;
     struct confinement confinement;
+    struct counters counters;
 };
 
 /* Start argv in its own session, in the directory dir, with the streams in pipes.

@@ -31,7 +31,8 @@
 static struct supervisor supervisor; /* too large for a stack */
 
 /* Each is made exclusively: a directory serves one job, ever. */
-static const char *const sink_names[] = { "stdout", "stderr", "timeline", "telemetry" };
+static const char *const sink_names[] = { "stdout", "stderr", "timeline", "telemetry", "counters" };
+#define SINKS (int)(sizeof sink_names / sizeof *sink_names)
 
 /* What the supervisor tells the launcher: one byte of exit status, then a line of JSON. */
 static void tell(int report, int status, const char *line)
@@ -92,8 +93,8 @@ static int signal_descriptor(void)
 static bool open_sinks(int report)
 {
     struct sink *sinks[] = { &supervisor.streams[0], &supervisor.streams[1], &supervisor.timeline,
-                             &supervisor.samples };
-    for (int i = 0; i < 4; i++) {
+                             &supervisor.samples, &supervisor.counts };
+    for (int i = 0; i < SINKS; i++) {
         if (sink_open(sinks[i], supervisor.dir, sink_names[i]))
             continue;
         if (errno == EEXIST)
@@ -258,7 +259,7 @@ static bool holds_job(const char *dir)
 {
     bool found = false;
     const int folder = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    for (int i = 0; folder >= 0 && i < 4; i++)
+    for (int i = 0; folder >= 0 && i < SINKS; i++)
         found |= faccessat(folder, sink_names[i], F_OK, AT_SYMLINK_NOFOLLOW) == 0;
     if (folder >= 0)
         close(folder);

@@ -82,6 +82,24 @@ void sensors_open_cpufreq(struct sensors *sensors, const char *file)
     globfree(&found);
 }
 
+void sensors_open_devfreq(struct sensors *sensors, const char *file)
+{
+    glob_t found;
+    size_t prefix_length;
+    char pattern[128];
+    sensors->count = 0;
+    snprintf(pattern, sizeof pattern, "/sys/class/devfreq/*/%s", file);
+    if (!sys_glob(pattern, &prefix_length, &found))
+        return;
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        char folder[PATH_MAX];
+        snprintf(folder, sizeof folder, "%s", found.gl_pathv[i]);
+        *strrchr(folder, '/') = '\0';
+        sensor_add(sensors, found.gl_pathv[i], strrchr(folder, '/') + 1);
+    }
+    globfree(&found);
+}
+
 static bool sensor_read(const struct sensor *sensor, int64_t *value)
 {
     char text[32], *end;

@@ -32,6 +32,8 @@ void sensors_open_zones(struct sensors *sensors);
 void sensors_open_cooling(struct sensors *sensors);
 /* A file of each CPU's cpufreq, such as "scaling_cur_freq", named by the CPU's number. */
 void sensors_open_cpufreq(struct sensors *sensors, const char *file);
+/* A file of each device of devfreq, such as "cur_freq", named by the device: "dmc". */
+void sensors_open_devfreq(struct sensors *sensors, const char *file);
 
 /* A member `key`: an object of those that can be read now; left out when there are none at all. */
 void sensors_write(const struct sensors *sensors, const char *key, struct json *json);

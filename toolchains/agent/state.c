@@ -19,6 +19,7 @@
 #define TICK_MS 10
 /* Looked at in one go: a byte a page is needed for it. */
 #define WINDOW_PAGES 16384
+#define DEVICES_MAX 16
 
 static bool read_text(const char *folder, const char *file, char *text, size_t size)
 {
@@ -119,6 +120,51 @@ static void open_cooling(struct residencies *all)
     globfree(&found);
 }
 
+/* The highest of a device's frequencies; -1 where the kernel does not list them. */
+static int64_t highest_hz(const char *folder)
+{
+    char text[COUNTERS_BYTES];
+    int64_t highest = -1;
+    if (!read_text(folder, "available_frequencies", text, sizeof text))
+        return -1;
+    for (char *rest = text, *word; (word = strsep(&rest, " "));) {
+        uint64_t hz;
+        if (parse_u64(word, &hz) && hz <= INT64_MAX && (int64_t)hz > highest)
+            highest = (int64_t)hz;
+    }
+    return highest;
+}
+
+static void write_text(const char *folder, const char *file, const char *member, struct json *json)
+{
+    char text[128];
+    json_member_string(json, member, read_text(folder, file, text, sizeof text) ? text : NULL);
+}
+
+/* Documentation/ABI/testing/sysfs-class-devfreq: Hz. */
+void devfreq_write(struct json *json)
+{
+    glob_t found;
+    size_t prefix_length;
+    json_open(json, '[');
+    if (sys_glob("/sys/class/devfreq/*", &prefix_length, &found)) {
+        for (size_t i = 0; i < found.gl_pathc && i < DEVICES_MAX; i++) {
+            const char *folder = found.gl_pathv[i];
+            json_open(json, '{');
+            json_member_string(json, "device", strrchr(folder, '/') + 1);
+            write_text(folder, "governor", "governor", json);
+            write_text(folder, "available_governors", "governors", json);
+            json_member_count(json, "current_hz", read_number(folder, "cur_freq"));
+            json_member_count(json, "min_hz", read_number(folder, "min_freq"));
+            json_member_count(json, "max_hz", read_number(folder, "max_freq"));
+            json_member_count(json, "highest_hz", highest_hz(folder));
+            json_close(json, '}');
+        }
+        globfree(&found);
+    }
+    json_close(json, ']');
+}
+
 /* Since Linux 5.2 a file's pages are shown to those who may write it; for others the kernel reports
  * that all of them are there. */
 static bool may_know(int fd, const struct stat *status)
@@ -159,6 +205,7 @@ void state_begin(struct state *state, const char *file)
     *state = (struct state){ .file_bytes = -1, .resident_bytes = -1 };
     open_clocks(&state->clocks);
     open_cooling(&state->cooling);
+    devfreq_write(&state->devfreq);
     const int fd = file ? open(file, O_RDONLY | O_NONBLOCK | O_CLOEXEC) : -1;
     if (fd < 0)
         return;
@@ -243,6 +290,11 @@ void state_write(const struct state *state, struct json *json)
 {
     write_clocks(&state->clocks, json);
     write_cooling(&state->cooling, json);
+    json_key(json, "devfreq");
+    if (state->devfreq.failed || !state->devfreq.text)
+        json_raw(json, "[]", 2);
+    else
+        json_raw(json, state->devfreq.text, state->devfreq.length);
     json_key(json, "resident");
     if (state->resident_bytes < 0) {
         json_null(json);

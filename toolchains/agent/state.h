@@ -26,12 +26,15 @@ struct residencies {
 
 struct state {
     struct residencies clocks, cooling;
+    struct json devfreq; /* as of devfreq_write */
     int64_t file_bytes, resident_bytes; /* -1: not asked for, or not to be known */
 };
 
 /* Look before the job starts. file: NULL for none. */
 void state_begin(struct state *state, const char *file);
-/* Members "cpufreq", "cooling" and "resident": as they were then, and what grew since. */
+/* Members "cpufreq", "cooling", "devfreq" and "resident": as they were then, and what grew since. */
 void state_write(const struct state *state, struct json *json);
+/* The devices of devfreq (memory, GPU, NPU), how each is clocked now and may be: an array. */
+void devfreq_write(struct json *json);
 
 #endif

@@ -164,6 +164,8 @@ bool status_write(struct supervisor *s)
                       kills < 0 || s->oom_kills_before < 0 ? -1 : kills - s->oom_kills_before);
     json_member_string(&json, "boot_id", s->boot_id);
     json_member_int(&json, "epoch", (int64_t)s->options->lease->epoch);
+    json_key(&json, "counters");
+    counters_write(&s->job.counters, &json);
     write_state(&json, &s->state);
     json_close(&json, '}');
     if (json.failed) {

@@ -60,7 +60,8 @@ __attribute__((format(printf, 3, 4))) static void end(struct supervisor *s, cons
 
 static void check_sinks(struct supervisor *s)
 {
-    const struct sink *sinks[] = { &s->streams[0], &s->streams[1], &s->timeline, &s->samples };
+    const struct sink *sinks[] = { &s->streams[0], &s->streams[1], &s->timeline, &s->samples,
+                                   &s->counts };
     for (size_t i = 0; i < sizeof sinks / sizeof *sinks; i++) {
         int error = sinks[i]->error;
         if (error)
@@ -73,7 +74,8 @@ static void check_sinks(struct supervisor *s)
  * comes before any other outcome, for then the files prove nothing. */
 static void check_files(struct supervisor *s)
 {
-    const struct sink *sinks[] = { &s->streams[0], &s->streams[1], &s->timeline, &s->samples };
+    const struct sink *sinks[] = { &s->streams[0], &s->streams[1], &s->timeline, &s->samples,
+                                   &s->counts };
     for (size_t i = 0; i < sizeof sinks / sizeof *sinks; i++) {
         int64_t bytes;
         fchmod(sinks[i]->fd, 0644); /* who fetches it may be no more than its owner */
@@ -140,6 +142,8 @@ static bool read_stream(struct supervisor *s, int stream)
     if (got > 0) {
         if (!s->outcome || strcmp(s->outcome, "output-limit") != 0)
             record(s, stream, data, got, now);
+        if (stream == 0)
+            counters_read(&s->job.counters, &s->counts, now, false);
         return true;
     }
     if (got == 0 || (errno != EAGAIN && errno != EINTR)) {
@@ -183,6 +187,7 @@ static void reap(struct supervisor *s)
         info.si_pid == s->job.pid) {
         s->job.end_ns = monotonic_ns();
         take_rest(s); /* before anything that may take its time */
+        counters_read(&s->job.counters, &s->counts, s->job.end_ns, true);
         sampler_stop(&s->sampler, true); /* its counters are there until it is reaped */
     }
     for (;;) {
@@ -267,6 +272,7 @@ static void periodic(struct supervisor *s, int64_t now)
         for (int i = 0; i < 2; i++)
             sink_flush(&s->streams[i]);
         sink_flush(&s->timeline);
+        sink_flush(&s->counts);
         s->flush_ns = now + FLUSH_EVERY_NS;
     }
     check_sinks(s);
@@ -323,10 +329,12 @@ void supervise(struct supervisor *s)
         paused(s, now - woken, false);
     }
     take_rest(s);
+    counters_read(&s->job.counters, &s->counts, s->job.end_ns, true);
     sampler_stop(&s->sampler, false);
     for (int i = 0; i < 2; i++)
         sink_sync(&s->streams[i]);
     sink_sync(&s->timeline);
+    sink_sync(&s->counts);
     sink_sync(&s->samples);
     check_sinks(s);
     check_files(s);

@@ -34,7 +34,7 @@ struct supervisor {
 
     struct job job;
     const char *emulator;
-    struct sink streams[2], timeline, samples;
+    struct sink streams[2], timeline, samples, counts;
     struct output output[2];
     struct sampler sampler;
 

@@ -112,6 +112,8 @@ void telemetry_open(struct telemetry *t, struct sink *sink, const struct output 
     sensors_open_cooling(&t->cooling);
     sensors_open_cpufreq(&t->frequencies, "scaling_cur_freq");
     sensors_open_cpufreq(&t->limits, "scaling_max_freq");
+    sensors_open_devfreq(&t->devices, "cur_freq");
+    sensors_open_devfreq(&t->device_limits, "max_freq");
     t->pss_due_ns = monotonic_ns() + PSS_EVERY_NS;
 }
 
@@ -341,6 +343,8 @@ void telemetry_sample(struct telemetry *t, bool last)
     sensors_write(&t->cooling, "cooling", &json);
     sensors_write(&t->frequencies, "freq_khz", &json);
     sensors_write(&t->limits, "freq_limit_khz", &json);
+    sensors_write(&t->devices, "devfreq_hz", &json);
+    sensors_write(&t->device_limits, "devfreq_limit_hz", &json);
     json_close(&json, '}');
     if (!json.failed) {
         sink_add(t->sink, json.text, json.length);

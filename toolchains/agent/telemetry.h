@@ -39,6 +39,8 @@
  *     cooling               cooling device -> its state, 0 when it does nothing
  *     freq_khz              CPU -> its present frequency
  *     freq_limit_khz        CPU -> the highest that it is allowed now
+ *     devfreq_hz, devfreq_limit_hz
+ *                           the same of other devices, such as the memory ("dmc"), in Hz
  * and mono_ns, when the sample was begun (CLOCK_MONOTONIC).
  */
 #ifndef LABCTL_TELEMETRY_H
@@ -76,7 +78,7 @@ struct telemetry {
     int stat_fd, statm_fd, io_fd;                       /* of the job; -1: not offered */
     int meminfo_fd, cpu_fd, device_fd, pressure_fds[3]; /* of the board */
     int zram_fds[4];                                    /* "mm_stat" of each; -1: no such */
-    struct sensors zones, cooling, frequencies, limits;
+    struct sensors zones, cooling, frequencies, limits, devices, device_limits;
     int64_t pss_due_ns, tree_due_ns;
 };
 

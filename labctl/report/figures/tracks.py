@@ -48,6 +48,11 @@ def tracks_of(samples: Sequence[TelemetrySample]) -> list[Track]:
         Track("temperature", "temperature (°C)", _temperatures(kept), from_zero=False),
         Track("frequency", "CPU frequency (MHz)", _frequencies(kept)),
         Track(
+            "memory-clock",
+            "memory clock (MHz)",
+            _present(Line(_values(kept, lambda s: s.memory_hz, 1e6))),
+        ),
+        Track(
             "cpus",
             "CPUs in use",
             _present(

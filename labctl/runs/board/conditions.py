@@ -15,7 +15,7 @@ from labctl.errors import BoardNotReady, ConfigError, InfraError, LeaseLost
 from labctl.records.telemetry import TelemetrySample
 from labctl.records.trial import ConditionRecord
 from labctl.retry import retry_infra, wait_until
-from labctl.runs.board.state_changes import ROOT, TIMEOUT_SECONDS, BoardChanges
+from labctl.runs.board.state_changes import MEMORY_CLOCKS, ROOT, TIMEOUT_SECONDS, BoardChanges
 from labctl.transport.base import Transport, remote_words, require
 from labctl.units import duration
 
@@ -60,6 +60,7 @@ class BoardConditions:
         wanted = {
             "governor": self.wanted.governor,
             "frequency_mhz": self.wanted.frequency_mhz,
+            "memory_governor": self.wanted.memory_governor,
             "cold": self.wanted.drop_caches or None,
         }
         return {name: value for name, value in wanted.items() if value is not None}
@@ -118,6 +119,10 @@ class BoardConditions:
             limits = ("scaling_max_freq", "scaling_min_freq")
             found.append(
                 self.changes.set_clocks("frequency", str(self.wanted.frequency_mhz * 1000), limits)
+            )
+        if (governor := self.wanted.memory_governor) is not None:
+            found.append(
+                self.changes.set_clocks("memory_governor", governor, ("governor",), MEMORY_CLOCKS)
             )
         found += [self.changes.stop(name) for name in self.wanted.stop_processes]
         if self.wanted.screen_off:

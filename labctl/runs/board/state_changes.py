@@ -10,6 +10,7 @@ processes are stopped: its host does not change.
 from dataclasses import dataclass
 
 from labctl.board.lease import Fence
+from labctl.records.telemetry import MEMORY_NAMES
 from labctl.records.trial import ConditionRecord
 from labctl.transport.base import remote_words
 from labctl.virtual.marks import BOOT_ID, KERNEL_ROOT, OWN_PROCESS
@@ -20,7 +21,9 @@ TIMEOUT_SECONDS = 30.0
 #: Sets ``$root``, the prefix of every path of the kernel.
 ROOT = f"root={KERNEL_ROOT}\n"
 _BOOT = f"boot={BOOT_ID}\n"
-_CPUFREQ = "/sys/devices/system/cpu/cpu[0-9]*/cpufreq"
+_CPUS, _DEVICES = "/sys/devices/system/cpu/", "/sys/class/devfreq/"
+CPU_CLOCKS = (f"{_CPUS}cpu[0-9]*/cpufreq",)
+MEMORY_CLOCKS = tuple(f"{_DEVICES}*{name}*" for name in MEMORY_NAMES)
 #: Start of a process in clock ticks: field 22 of its ``stat``, the 20th after the name.
 _START = "$(sed 's/^.*) //' /proc/$pid/stat | cut -d ' ' -f 20)"
 _STATE = "$(sed 's/^.*) //' /proc/$pid/stat | cut -d ' ' -f 1)"
@@ -83,7 +86,7 @@ note() {{ grep -qxF -e "$1" "$state" || echo "$1" >>"$state" || exit 1; }}
         undo, look = [], []
         for line in lines:
             match line.split(" ", 2):
-                case ["set", path, value] if "/sys/devices/system/cpu/" in path:
+                case ["set", path, value] if _CPUS in path or _DEVICES in path:
                     file, was = remote_words(path), remote_words(value)
                     undo.append(f"[ ! -e {file} ] || echo {was} >{file}")
                     look.append(f'[ ! -e {file} ] || [ "$(cat {file})" = {was} ]')
@@ -109,9 +112,11 @@ note() {{ grep -qxF -e "$1" "$state" || echo "$1" >>"$state" || exit 1; }}
         )
         return self._run(script, "cannot undo").split("\n")[0].strip()
 
-    def set_clocks(self, name: str, value: str, files: tuple[str, ...]) -> ConditionRecord:
-        """Write a value to files of every CPU's cpufreq, and read it back."""
-        paths = " ".join(f'"$root"{_CPUFREQ}/{file}' for file in files)
+    def set_clocks(
+        self, name: str, value: str, files: tuple[str, ...], clocks: tuple[str, ...] = CPU_CLOCKS
+    ) -> ConditionRecord:
+        """Write a value to files of every clock (patterns of folders), and read it back."""
+        paths = " ".join(f'"$root"{clock}/{file}' for clock in clocks for file in files)
         word = remote_words(value)
         script = f"""\
 {ROOT}{self._to_note}for file in {paths}; do
@@ -128,7 +133,8 @@ for file in {paths}; do [ ! -f "$file" ] || cat "$file"; done
 """
         now = sorted(set(self._run(script, f"cannot set the {name}").split()))
         if not now:
-            return ConditionRecord(name=name, wanted=value, had="the board has no cpufreq", ok=None)
+            had = "the board has no cpufreq" if clocks is CPU_CLOCKS else "memory clock not visible"
+            return ConditionRecord(name=name, wanted=value, had=had, ok=None)
         return ConditionRecord(name=name, wanted=value, had=", ".join(now), ok=now == [value])
 
     def stop(self, name: str) -> ConditionRecord:

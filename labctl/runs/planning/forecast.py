@@ -10,6 +10,7 @@ from labctl.performance.bottleneck import Baseline
 from labctl.performance.prediction import (
     ModelWorkload,
     Rates,
+    memory_clock_doubt,
     predictions,
     source_of,
     tells_reading,
@@ -162,7 +163,7 @@ def make_forecast(
         token_counts,
         prepared.engine.roles,
         tuple(variants),
-        tuple(notes),
+        (*notes, doubt) if (doubt := memory_clock_doubt(facts, rates)) else tuple(notes),
         fits,
     )
 

@@ -17,14 +17,26 @@ from labctl.board.meter import Meter, PowerLog, meter_of
 from labctl.config.lab import Board
 from labctl.errors import HostError, InfraError
 from labctl.files import write_atomic
-from labctl.records.energy import EnergyRecord
+from labctl.records.energy import EnergyRecord, PhaseEnergy
 from labctl.records.timing import TimingRecord
 from labctl.records.trial import JobStatus
+from labctl.retry import wait_until
 from labctl.runs.observer import Observer
-from labctl.stats.energy import Energy, NoEnergy, Reading, energy_of_counter, energy_of_power
+from labctl.stats.energy import (
+    Energy,
+    IdlePower,
+    NoEnergy,
+    Reading,
+    energy_of_counter,
+    energy_of_power,
+    idle_power,
+    net_energy,
+)
 
 POWER = "power.jsonl"
 _QUESTIONS = 3
+#: The idle board is read for this number of readings, and this time (s), at least.
+_IDLE_READINGS, _IDLE_SECONDS = 20, 1.0
 #: Readings further apart than this number of intervals count as a gap.
 _GAP_INTERVALS = 3
 #: Maximum uncertainty of the clocks' offset, as a share of the program's time.
@@ -70,14 +82,48 @@ def working_meter(board: Board, observer: Observer) -> Meter | None:
     return meter
 
 
+def idle_floor(meter: Meter) -> IdlePower | str:
+    """Measure the power of the idle board; return the reason if it is not known."""
+    log, began = PowerLog(meter), time.monotonic()
+    log.start()
+    longest = _IDLE_READINGS * meter.interval_s + 2 * meter.timeout_s
+
+    def enough() -> bool:
+        lasted = time.monotonic() - began >= _IDLE_SECONDS
+        return lasted and len(log.answers) >= _IDLE_READINGS
+
+    wait_until(enough, timeout=longest, interval=meter.interval_s)
+    log.end(in_peace=False)
+    try:
+        return idle_power(_readings(log), counts_joules=meter.counts_joules)
+    except NoEnergy as error:
+        return str(error)
+
+
+def _readings(log: PowerLog) -> list[Reading]:
+    return [
+        Reading((answer.asked_ns + answer.answered_ns) // 2, answer.value)
+        for answer in log.answers
+        if answer.value is not None
+    ]
+
+
 class Metering:
     """A context in which a program runs on a board and its meter, if any, is asked.
 
     ``ask_board_ns`` asks the board for its monotonic clock. The raw answers are kept in ``folder``.
-    Raises no errors of the meter, but HostError if the answers cannot be written.
+    ``idle``: as returned by :func:`idle_floor`; None: not measured. Raises no errors of the meter,
+    but HostError if the answers cannot be written.
     """
 
-    def __init__(self, meter: Meter | None, folder: Path, ask_board_ns: Callable[[], int]):
+    def __init__(
+        self,
+        meter: Meter | None,
+        folder: Path,
+        ask_board_ns: Callable[[], int],
+        idle: IdlePower | str | None = None,
+    ):
+        self._idle = idle
         self._log = PowerLog(meter) if meter else None
         self._folder = folder
         self._ask_board_ns = ask_board_ns
@@ -111,11 +157,7 @@ class Metering:
         if isinstance(self._offset, str) or job is None:
             return plain.model_copy(update={"absent": str(self._offset)})
         start, end = (ns + self._offset.ns for ns in (job.start_mono_ns, job.end_mono_ns))
-        readings = [
-            Reading((answer.asked_ns + answer.answered_ns) // 2, answer.value)
-            for answer in self._log.answers
-            if answer.value is not None
-        ]
+        readings = _readings(self._log)
         found: dict[str, object] = {
             "readings": sum(start <= reading.at_ns <= end for reading in readings),
             "clock_uncertainty_ns": self._offset.uncertainty_ns,
@@ -123,20 +165,76 @@ class Metering:
         try:
             found |= asdict(self._between(readings, start, end))
             found["joules_per_token"] = self._per_token(readings, start, timing)
+            found |= self._phases(readings, start, timing)
         except NoEnergy as error:
             hangs = ["the meter hangs"] if self._log.hangs else []
             found["absent"] = "; ".join([str(error), *hangs, *failed[:1]])
         return plain.model_copy(update=found)
 
-    def _between(self, readings: Sequence[Reading], start_ns: int, end_ns: int) -> Energy:
+    def _phases(
+        self, readings: Sequence[Reading], start_ns: int, timing: TimingRecord | None
+    ) -> dict[str, object]:
+        """Return the fields of the idle power and of the phases whose times are known."""
+        found: dict[str, object] = {}
+        if isinstance(self._idle, IdlePower):
+            found["idle_watts"] = self._idle.watts
+            found["idle_spread_watts"] = self._idle.spread_watts
+            found["idle_readings"] = self._idle.readings
+        if timing is None or timing.ttft_ns is None:
+            return found
+        first = start_ns + timing.ttft_ns
+        if timing.prompt_tokens and timing.prompt_eval_ns:
+            begin = max(start_ns, first - timing.prompt_eval_ns)
+            found["prompt"] = self._phase(readings, begin, first, timing.prompt_tokens)
+        if timing.token_ns and timing.mean_ns:
+            span = sum(timing.token_ns)
+            # The intervals between N tokens: N - 1.
+            found["decode"] = self._phase(readings, first, first + span, span / timing.mean_ns)
+        return found
+
+    def _phase(
+        self, readings: Sequence[Reading], start_ns: int, end_ns: int, tokens: float
+    ) -> PhaseEnergy:
         assert self._log is not None
+        assert isinstance(self._offset, ClockOffset)
+        if not isinstance(self._idle, IdlePower):
+            why = self._idle or "the run was resumed in the middle of the trial"
+            return PhaseEnergy(absent=f"the power of the idle board is not known: {why}")
+        try:
+            self._check_clock(start_ns, end_ns)
+            energy = net_energy(
+                readings,
+                start_ns,
+                end_ns,
+                self._idle,
+                longest_gap_ns=self._gap_ns,
+                clock_ns=self._offset.uncertainty_ns,
+                counts_joules=self._log.meter.counts_joules,
+            )
+        except NoEnergy as error:
+            return PhaseEnergy(absent=str(error))
+        return PhaseEnergy(
+            joules_per_token=energy.joules / tokens,
+            gross_joules_per_token=energy.gross_joules / tokens,
+            uncertainty_joules=energy.uncertainty_joules / tokens,
+            readings=energy.readings,
+        )
+
+    @property
+    def _gap_ns(self) -> int:
+        assert self._log is not None
+        return round(_GAP_INTERVALS * self._log.meter.interval_s * 1e9)
+
+    def _check_clock(self, start_ns: int, end_ns: int) -> None:
         assert isinstance(self._offset, ClockOffset)
         if self._offset.uncertainty_ns > _MOST_UNSURE * (end_ns - start_ns):
             raise NoEnergy("the board's clock is not known well enough for so short a time")
-        meter = self._log.meter
-        gap = round(_GAP_INTERVALS * meter.interval_s * 1e9)
-        energy = energy_of_counter if meter.counts_joules else energy_of_power
-        return energy(readings, start_ns, end_ns, longest_gap_ns=gap)
+
+    def _between(self, readings: Sequence[Reading], start_ns: int, end_ns: int) -> Energy:
+        assert self._log is not None
+        self._check_clock(start_ns, end_ns)
+        energy = energy_of_counter if self._log.meter.counts_joules else energy_of_power
+        return energy(readings, start_ns, end_ns, longest_gap_ns=self._gap_ns)
 
     def _per_token(
         self, readings: Sequence[Reading], start_ns: int, timing: TimingRecord | None

@@ -34,7 +34,7 @@ from labctl.runs.observer import GETTING_READY, trial_progress
 from labctl.runs.planning.time_limits import timed_out
 from labctl.runs.planning.trials import PlannedTrial
 from labctl.runs.record.journal import Attempt
-from labctl.runs.trial.energy import Metering
+from labctl.runs.trial.energy import Metering, idle_floor
 
 
 @dataclass
@@ -149,6 +149,8 @@ def _on_board(
             found.conditions = conditions.last
             raise
         found.waited_ns = round((time.monotonic() - began) * 1e9)
+        if context.meter and context.idle is None:
+            context.idle = idle_floor(context.meter)
     found.limit = limit = context.clock.limit(trial)
     spec = JobSpec(
         directory=context.job_directory(attempt),
@@ -162,7 +164,9 @@ def _on_board(
         resident=context.model_path(trial.variant.model_key),
         memlock=context.prepared.engine.locks_memory(parameters),
     )
-    metering = Metering(context.meter, folder, lambda: context.agent.poll(spec.directory).mono_ns)
+    metering = Metering(
+        context.meter, folder, lambda: context.agent.poll(spec.directory).mono_ns, context.idle
+    )
     try:
         with metering:
             found.job = job = _run_job(context, attempt, found, spec, parameters)
