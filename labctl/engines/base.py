@@ -208,6 +208,8 @@ class Inputs:
     prompt: str | None = None
     files: Mapping[str, str] = field(default_factory=dict)
     listen: Listen | None = None
+    #: CPUs that the job may use, as ``0-3,5``.
+    cpus: str | None = None
 
 
 #: The agent ends a job at 64 MiB of output.
@@ -307,6 +309,13 @@ class EngineBase(ABC, Generic[P]):
                 for path, sentence, _ in explain(error.errors(), document, self.parameters_model)
             ]
             raise ConfigError("; ".join(problems)) from error
+
+    def for_version(self, tool: Tool, parameters: P) -> P:  # noqa: ARG002 - for subclasses
+        """Decide the parameters whose default differs between versions of the program.
+
+        Called before :meth:`resolve_defaults`.
+        """
+        return parameters
 
     @abstractmethod
     def resolve_defaults(

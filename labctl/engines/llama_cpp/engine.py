@@ -43,6 +43,10 @@ class LlamaCpp(Engine[LlamaCppParameters]):
     cache_types = CACHE_TYPE_PARAMETERS
     uses_prompt = True
 
+    def for_version(self, tool: Tool, parameters: LlamaCppParameters) -> LlamaCppParameters:
+        """Decide flash attention: on, in the classic version off."""
+        return programs.for_version(tool, parameters)
+
     def resolve_defaults(
         self,
         parameters: LlamaCppParameters,

@@ -63,6 +63,10 @@ class ChunkEngine(Engine[ChunkT]):
     workload_parameters = ("chunks", "context")
     cache_types = CACHE_TYPE_PARAMETERS
 
+    def for_version(self, tool: Tool, parameters: ChunkT) -> ChunkT:
+        """Decide flash attention: on, in the classic version off."""
+        return programs.for_version(tool, parameters)
+
     def resolve_defaults(
         self,
         parameters: ChunkT,
@@ -89,9 +93,8 @@ class ChunkEngine(Engine[ChunkT]):
     def _argv(
         self, tool: Tool, parameters: ChunkT, inputs: Inputs, words: Sequence[str]
     ) -> list[str]:
-        argv = [*programs.start(inputs), *words, *programs.common_words(parameters)]
-        if parameters.repack is False:
-            argv.append("--no-repack")
+        argv = [*programs.start(inputs), *words]
+        argv += programs.common_words(tool, parameters, inputs)
         # A warm-up does not change the estimate; older versions always make one.
         return [*argv, "-fit", "off", "--no-warmup"] if tool.profile == programs.NEW else argv
 

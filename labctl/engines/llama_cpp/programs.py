@@ -16,10 +16,13 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from labctl.config.recipe_parts import cpu_numbers
 from labctl.engines.base import Inputs, RawOutput, Tool
 from labctl.engines.llama_cpp.parameters import (
+    LlamaBenchParameters,
     LlamaCppParameters,
     LlamaParameters,
+    P,
     TimedParameters,
 )
 from labctl.engines.outcome import diagnose_outcome
@@ -39,18 +42,14 @@ class VersionProfile:
     name: str
     program: str
     flags: tuple[str, ...]
-    #: Locks the weights in memory.
-    lock: tuple[str, ...]
     #: Prints JSON with the program's own stamps.
     jsonl: tuple[str, ...] = ()
 
 
 #: Best first. ``-fit off``: newer versions otherwise shrink the context by themselves.
 COMPLETIONS = (
-    VersionProfile(
-        "completion", "llama-completion", ("-fit", "off"), ("-lm", "mmap+mlock"), ("--log-jsonl",)
-    ),
-    VersionProfile("classic", "llama-cli", (), ("--mlock",)),
+    VersionProfile("completion", "llama-completion", ("-fit", "off"), ("--log-jsonl",)),
+    VersionProfile(CLASSIC, "llama-cli", ()),
 )
 
 #: Flags that are the same in every version.
@@ -100,14 +99,76 @@ def _built(tool: Tool, available: Collection[str], task: str) -> Tool:
     return tool
 
 
-def common_words(parameters: LlamaParameters) -> list[str]:
-    """Return the flags that all programs share."""
+def common_words(tool: Tool, parameters: LlamaParameters, inputs: Inputs) -> list[str]:
+    """Return the flags that all programs share, as this version of this program knows them.
+
+    Values that are llama.cpp's defaults in all versions are left out. Raises ConfigError if the
+    version has no flag for one.
+    """
     words = ["-b", str(parameters.batch), "-ub", str(parameters.ubatch)]
+    words += ["-ctk", parameters.cache_type_k, "-ctv", parameters.cache_type_v]
     if parameters.threads is not None:
         words += ["-t", str(parameters.threads)]
     if isinstance(parameters, TimedParameters) and parameters.warmup is False:
         words.append("--no-warmup")
+    is_bench = isinstance(parameters, LlamaBenchParameters)
+    switches = _bench_switches if is_bench else _switches
+    return [*words, *switches(tool, parameters), *_placement(parameters, inputs)]
+
+
+def _bench_switches(tool: Tool, parameters: LlamaParameters) -> list[str]:
+    """Return switches that are 0 or 1 for llama-bench; all of them are passed."""
+    words = []
+    if parameters.flash_attention is not None:
+        values = ("off", "on") if tool.profile == NEW else ("0", "1")
+        words += ["-fa", values[parameters.flash_attention]]
+    if tool.profile == NEW:
+        words += ["-lm", "mmap" if parameters.mmap else "none"]
+        return [*words, "--repack", "0" if parameters.repack is False else "1"]
+    if parameters.repack is False:
+        raise ConfigError(
+            "this version's llama-bench has no option to disable repacking",
+            hint="use a newer version, or set repack: true if the copies fit in memory",
+        )
+    return [*words, "-mmp", "1" if parameters.mmap else "0"]
+
+
+def _switches(tool: Tool, parameters: LlamaParameters) -> list[str]:
+    words = ["--no-repack"] if parameters.repack is False else []
+    locked = isinstance(parameters, LlamaCppParameters) and parameters.mlock
+    if tool.profile == CLASSIC:
+        words += ["-fa"] if parameters.flash_attention else []
+        words += [] if parameters.mmap else ["--no-mmap"]
+        return [*words, "--mlock"] if locked else words
+    if parameters.flash_attention is not None:
+        words += ["-fa", "on" if parameters.flash_attention else "off"]
+    if locked or not parameters.mmap:
+        modes = ["mmap"] * parameters.mmap + ["mlock"] * locked
+        words += ["-lm", "+".join(modes) or "none"]
     return words
+
+
+def _placement(parameters: LlamaParameters, inputs: Inputs) -> list[str]:
+    """Return the flags for CPUs, polling and priority of threads, of prompts too.
+
+    With ``-tb``, threads for prompts are a pool of their own, which inherits nothing from the other
+    (``postprocess_cpu_params`` in ``common/common.cpp``).
+    """
+    threads, batch = parameters.threads, getattr(parameters, "threads_batch", None)
+    words, of_batch = [], []
+    if parameters.cpu_strict:
+        allowed = cpu_numbers(inputs.cpus) if inputs.cpus else range(max(threads or 1, batch or 1))
+        mask = f"0x{sum(1 << cpu for cpu in allowed):x}"
+        words += ["-C", mask, "--cpu-strict", "1"]
+        of_batch += ["-Cb", mask, "--cpu-strict-batch", "1"]
+    for name in ("poll", "prio"):
+        value = getattr(parameters, name)
+        if value != LlamaParameters.model_fields[name].default:
+            words += [f"--{name}", str(value)]
+            of_batch += [f"--{name}-batch", str(value)]
+    if batch in (None, threads):
+        return words
+    return [*words, "-tb", str(batch), *of_batch]
 
 
 def complete(tool: Tool, parameters: LlamaCppParameters, inputs: Inputs) -> list[str]:
@@ -118,13 +179,9 @@ def complete(tool: Tool, parameters: LlamaCppParameters, inputs: Inputs) -> list
     argv = [*start(inputs), *_COMMON, *profile.flags]
     argv += ["-n", str(parameters.tokens), "-c", str(parameters.context)]
     argv += ["--seed", str(parameters.seed), "--temp", f"{parameters.temperature:g}"]
-    argv += common_words(parameters)
+    argv += common_words(tool, parameters, inputs)
     if parameters.ignore_eos:
         argv.append("--ignore-eos")
-    if parameters.repack is False:
-        argv.append("--no-repack")
-    if parameters.mlock:
-        argv += profile.lock
     if parameters.log_jsonl:
         if not profile.jsonl:
             raise ConfigError(
@@ -133,6 +190,13 @@ def complete(tool: Tool, parameters: LlamaCppParameters, inputs: Inputs) -> list
             )
         argv += profile.jsonl
     return [*argv, "-p", inputs.prompt]
+
+
+def for_version(tool: Tool, parameters: P) -> P:
+    """Decide the parameters whose default differs between versions."""
+    if parameters.flash_attention is not None:
+        return parameters
+    return parameters.model_copy(update={"flash_attention": tool.profile != CLASSIC})
 
 
 def start(inputs: Inputs) -> list[str]:

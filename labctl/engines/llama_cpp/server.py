@@ -93,6 +93,10 @@ class LlamaServer(ServerEngine[LlamaServerParameters]):
     workload_parameters = ("context",)
     cache_types = CACHE_TYPE_PARAMETERS
 
+    def for_version(self, tool: Tool, parameters: LlamaServerParameters) -> LlamaServerParameters:
+        """Decide flash attention: on, in the classic version off."""
+        return programs.for_version(tool, parameters)
+
     def resolve_defaults(
         self,
         parameters: LlamaServerParameters,
@@ -127,11 +131,12 @@ class LlamaServer(ServerEngine[LlamaServerParameters]):
         argv = [*programs.start(inputs), "--host", "127.0.0.1", "--port", str(inputs.listen.port)]
         argv += ["--alias", inputs.listen.name, "-np", str(parameters.parallel)]
         argv += ["-c", str(parameters.context * parameters.parallel)]
-        argv += ["--no-context-shift", "--metrics", *programs.common_words(parameters)]
+        argv += ["--no-context-shift", "--metrics"]
+        argv += programs.common_words(tool, parameters, inputs)
         if tool.profile == programs.NEW:
             argv += ["-fit", "off", "--offline", "--no-kv-unified"]
             argv += ["--no-cache-prompt", "--cache-ram", "0", "--reasoning-format", "none"]
-        return [*argv, "--no-repack"] if parameters.repack is False else argv
+        return argv
 
     def diagnose(self, job: JobStatus, raw: RawOutput) -> LabctlError | None:
         """Return the error from its last output and its end."""

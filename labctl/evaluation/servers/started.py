@@ -279,7 +279,8 @@ def _fitting(
     Raises ConfigError if the kernel would kill the server; if it is only slow, it gets a note.
     """
     engine, model = files.engine, files.model.identity
-    resolved = engine.resolve_defaults(engine.parameters(request.parameters), facts, model)
+    asked = engine.for_version(files.program.tool, engine.parameters(request.parameters))
+    resolved = engine.resolve_defaults(asked, facts, model)
     need = engine.memory(resolved.parameters, model)
     if need is None or model.bytes_per_token is None:
         return resolved.parameters, (*resolved.notes, f"{model.key}: memory need unknown")

@@ -175,9 +175,10 @@ def resolve_defaults(prepared: Prepared, facts: BoardFacts) -> tuple[list[Varian
     variants: list[Variant] = []
     notes: list[str] = []
     facts = as_scheduled(prepared.recipe, facts)
+    engine = prepared.engine
     for variant in prepared.recipe.variants():
-        resolved = prepared.engine.resolve_defaults(
-            prepared.engine.parameters(variant.parameters),
+        resolved = engine.resolve_defaults(
+            engine.for_version(prepared.tool, engine.parameters(variant.parameters)),
             facts,
             prepared.models[variant.model_key].identity,
             _text_bytes(prepared),

@@ -95,7 +95,8 @@ def _measure(
         **engine.comparability(prepared.tool, parameters),
         **context.comparability,
     }
-    inputs = Inputs(context.program, model, prepared.prompt, context.files)
+    cpus = prepared.recipe.scheduling.cpus or context.facts.cpus_allowed
+    inputs = Inputs(context.program, model, prepared.prompt, context.files, cpus=cpus)
     found.argv = tuple(engine.command(prepared.tool, parameters, inputs))
     with host_writes(folder):
         folder.mkdir(parents=True, exist_ok=True)
