@@ -59,7 +59,7 @@ class _Line(FailFastModel):
     type_v: str
     cpu_strict: bool
     poll: int
-    #: True or 1: on.
+    #: A number in newer versions: 0 is off, 1 on, -1 automatic.
     flash_attn: bool | int
     n_prompt: int = Field(ge=0)
     n_gen: int = Field(ge=0)
@@ -184,7 +184,7 @@ def _require_consistent(line: _Line, parameters: LlamaBenchParameters) -> None:
         "cache_type_v": line.type_v,
         "cpu_strict": line.cpu_strict,
         "poll": line.poll,
-        "flash_attention": line.flash_attn == 1,
+        "flash_attention": line.flash_attn != 0,
     }
     for name, value in expected.items():
         asked = getattr(parameters, name)

@@ -303,9 +303,9 @@ _SYMPTOMS = (
         "build the artifact with llama-completion",
     ),
     _symptom(
-        r"error: invalid (?:argument|parameter for argument): ",
-        "this version of llama.cpp does not know one of the arguments",
-        "check the artifact's version label",
+        r"error: (?:invalid|unknown) (?:argument|parameter for argument): (?P<what>-[\w-]{1,60})",
+        "this version of llama.cpp refuses the argument",
+        "leave out the parameter that needs it, or use another version",
     ),
 )
 
@@ -350,9 +350,10 @@ def recognised(raw: RawOutput) -> ProgramFailed | None:
     """Return the failure that the last output reports, with any exit status."""
     tail = raw.stderr[-_TAIL_BYTES:].decode(errors="replace")
     for symptom in _SYMPTOMS:
-        if symptom.pattern.search(tail):
+        if match := symptom.pattern.search(tail):
+            what = match.groupdict().get("what")
             return ProgramFailed(
-                f"llama.cpp failed: {symptom.message}",
+                f"llama.cpp failed: {symptom.message}{f' {what}' if what else ''}",
                 hint=symptom.hint,
                 details=tail[-_SHOWN_BYTES:],
             )

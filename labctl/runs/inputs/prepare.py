@@ -30,6 +30,7 @@ from labctl.models.quantizer import find_quantizer
 from labctl.models.resolve import resolve
 from labctl.progress import Progress
 from labctl.results.gates import metric_problems
+from labctl.runs.inputs.options import refuse_unknown
 from labctl.runs.inputs.programs import find_or_name_program, find_program
 from labctl.suggestions import listed, unknown
 from labctl.units import size
@@ -282,6 +283,8 @@ def recipe_files(
     engine = make_engine(recipe.engine)
     if must_be_built:
         program = find_program(engine, recipe, lab_root, untrusted=untrusted)
+        variants = (engine.parameters(one.parameters) for one in recipe.variants())
+        refuse_unknown(engine, program, variants)
     else:
         program = find_or_name_program(engine, recipe, lab_root)
     prompt = recipe.prompt_text(lab_root)

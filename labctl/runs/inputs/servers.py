@@ -19,6 +19,7 @@ from labctl.models.quantizer import find_quantizer
 from labctl.models.resolve import resolve
 from labctl.progress import Progress
 from labctl.records.run import ArtifactIdentity
+from labctl.runs.inputs.options import refuse_unknown
 from labctl.runs.inputs.programs import Program, artifact_identity, find_program, wanted_tool
 
 #: A recipe needs a maximum run time; nothing here depends on it.
@@ -99,7 +100,7 @@ class WantedServer:
             }
         )
         engine = make_server(recipe.engine)
-        engine.parameters(self.parameters)
+        parameters = engine.parameters(self.parameters)
         product = engine.product if engine.program is None else engine.program.product
         if product is not None:
             try:
@@ -108,4 +109,6 @@ class WantedServer:
                 tool = wanted_tool(engine, recipe, (), lab_root).name
                 command = build_command(recipe.target, product, recipe.engine.version, [tool])
                 raise ConfigError(error.message, hint=command) from error
-        return engine, find_program(engine, recipe, lab_root)
+        program = find_program(engine, recipe, lab_root)
+        refuse_unknown(engine, program, [parameters])
+        return engine, program
