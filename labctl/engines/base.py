@@ -149,12 +149,14 @@ class MemoryNeed:
     kv_bytes_per_position: int | None = None
     #: Other memory of the program: its vocabulary, graphs, output buffers.
     program_bytes: int = 0
+    #: Low-rank adapters, which are read and not mapped.
+    adapter_bytes: int = 0
 
     @property
     def anonymous_bytes(self) -> int:
         """Bytes that cannot be dropped, as far as known."""
         buffers = (self.kv_bytes or 0) + (self.compute_bytes or 0)
-        return self.repacked_bytes + buffers + self.program_bytes
+        return self.repacked_bytes + buffers + self.program_bytes + self.adapter_bytes
 
     @property
     def total_bytes(self) -> int:
@@ -208,6 +210,8 @@ class Inputs:
     prompt: str | None = None
     files: Mapping[str, str] = field(default_factory=dict)
     listen: Listen | None = None
+    #: Low-rank adapters, each with its scale.
+    adapters: tuple[tuple[str, float], ...] = ()
     #: CPUs that the job may use, as ``0-3,5``.
     cpus: str | None = None
 
@@ -288,6 +292,8 @@ class EngineBase(ABC, Generic[P]):
     uses_prompt: bool = False
     #: Files of the recipe that it reads, by name.
     files: tuple[str, ...] = ()
+    #: True if it can change a model by low-rank adapters.
+    uses_adapters: bool = False
 
     @classmethod
     def chosen(cls, keys: Any) -> Self:  # noqa: ARG003 - of engines with keys of their own

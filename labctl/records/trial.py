@@ -22,6 +22,15 @@ class TensorMix(Record):
     bytes: int
 
 
+class AdapterIdentity(Record):
+    """A low-rank adapter that changes a model's weights."""
+
+    file: str = Field(description="base name of the file")
+    sha256: str
+    tensor_bytes: int
+    scale: float
+
+
 class ModelIdentity(Record):
     """A model file; if it is not GGUF, only its bytes are known."""
 
@@ -59,6 +68,9 @@ class ModelIdentity(Record):
     experts_per_token: int | None = None
     requantized_from: str | None = Field(
         None, description="quantization it was derived from, when not from full precision"
+    )
+    adapters: tuple[AdapterIdentity, ...] = Field(
+        (), description="low-rank adapters that it was run with"
     )
 
     @property

@@ -115,7 +115,7 @@ class LlamaBench(Engine[LlamaBenchParameters]):
 
     def command(self, tool: Tool, parameters: LlamaBenchParameters, inputs: Inputs) -> list[str]:
         """Return the argument vector. Raises ConfigError if a classic version must not repack."""
-        argv = [*programs.start(inputs), "-o", "jsonl"]
+        argv = [*programs.start(tool, inputs), "-o", "jsonl"]
         argv += ["-p", str(parameters.prompt_tokens), "-n", str(parameters.tokens)]
         argv += ["-d", str(parameters.depth), "-r", str(parameters.repetitions)]
         return argv + programs.common_words(tool, parameters, inputs)

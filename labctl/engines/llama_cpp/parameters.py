@@ -386,6 +386,7 @@ def memory_need(
         kv_bytes=None if per_position is None else per_position * context,
         compute_bytes=_compute_bytes(parameters, model, context, prompt_tokens),
         kv_bytes_per_position=per_position,
+        adapter_bytes=sum(adapter.tensor_bytes for adapter in model.adapters),
         program_bytes=_PROGRAM_BYTES + _VOCABULARY_ENTRY_BYTES * (model.vocabulary or 0),
     )
 

@@ -62,6 +62,7 @@ class ChunkEngine(Engine[ChunkT]):
     roles = Roles(threads="threads", batch="ubatch")
     workload_parameters = ("chunks", "context")
     cache_types = CACHE_TYPE_PARAMETERS
+    uses_adapters = True
 
     def for_version(self, tool: Tool, parameters: ChunkT) -> ChunkT:
         """Decide flash attention: on, in the classic version off."""
@@ -93,7 +94,7 @@ class ChunkEngine(Engine[ChunkT]):
     def _argv(
         self, tool: Tool, parameters: ChunkT, inputs: Inputs, words: Sequence[str]
     ) -> list[str]:
-        argv = [*programs.start(inputs), *words]
+        argv = [*programs.start(tool, inputs), *words]
         argv += programs.common_words(tool, parameters, inputs)
         # A warm-up does not change the estimate; older versions always make one.
         return [*argv, "-fit", "off", "--no-warmup"] if tool.profile == programs.NEW else argv

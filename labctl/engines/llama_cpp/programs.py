@@ -52,6 +52,8 @@ COMPLETIONS = (
     VersionProfile(CLASSIC, "llama-cli", ()),
 )
 
+#: Characters that end a path in ``--lora-scaled PATH:SCALE,…``.
+_LORA_SEPARATORS = ':,"'
 #: Flags that are the same in every version.
 _COMMON = (
     "-no-cnv",
@@ -176,7 +178,7 @@ def complete(tool: Tool, parameters: LlamaCppParameters, inputs: Inputs) -> list
     if not inputs.prompt:
         raise ConfigError("the prompt is empty", hint="llama.cpp needs at least one token")
     profile = next(d for d in COMPLETIONS if d.name == tool.profile)
-    argv = [*start(inputs), *_COMMON, *profile.flags]
+    argv = [*start(tool, inputs), *_COMMON, *profile.flags]
     argv += ["-n", str(parameters.tokens), "-c", str(parameters.context)]
     argv += ["--seed", str(parameters.seed), "--temp", f"{parameters.temperature:g}"]
     argv += common_words(tool, parameters, inputs)
@@ -199,11 +201,26 @@ def for_version(tool: Tool, parameters: P) -> P:
     return parameters.model_copy(update={"flash_attention": tool.profile != CLASSIC})
 
 
-def start(inputs: Inputs) -> list[str]:
-    """Return program and model."""
+def start(tool: Tool, inputs: Inputs) -> list[str]:
+    """Return program, model and adapters. Raises ConfigError."""
     if inputs.model is None:
         raise ConfigError("llama.cpp needs a model", hint="name one in the recipe's models")
-    return [inputs.program, "-m", inputs.model]
+    words = [inputs.program, "-m", inputs.model]
+    if tool.profile == CLASSIC:
+        return words + [
+            word
+            for path, scale in inputs.adapters
+            for word in ("--lora-scaled", path, f"{scale:g}")
+        ]
+    for path, _ in inputs.adapters:
+        if wrong := sorted(set(path) & set(_LORA_SEPARATORS)):
+            raise ConfigError(
+                f"the path of an adapter has a {wrong[0]!r} in it, which llama.cpp takes for a"
+                f" separator: {path}",
+                hint="put it elsewhere",
+            )
+    scaled = ",".join(f"{path}:{scale:g}" for path, scale in inputs.adapters)
+    return [*words, "--lora-scaled", scaled] if scaled else words
 
 
 _TAIL_BYTES = 64 * 1024
@@ -285,6 +302,11 @@ _SYMPTOMS = (
         r"error: failed to load model",
         "the model cannot be loaded",
         f"{_DEPLOY_AGAIN}; llama-bench shows no details: try the model with task: completion",
+    ),
+    _symptom(
+        r"cache type \w{1,20} with block size \d{1,9} does not divide",
+        "a cache of this type needs wider heads than the model has",
+        "use a type without blocks: f16, bf16 or f32",
     ),
     _symptom(
         r"failed to create context",

@@ -92,6 +92,7 @@ class LlamaServer(ServerEngine[LlamaServerParameters]):
     roles = Roles(threads="threads", warm_up="warmup", batch="ubatch")
     workload_parameters = ("context",)
     cache_types = CACHE_TYPE_PARAMETERS
+    uses_adapters = True
 
     def for_version(self, tool: Tool, parameters: LlamaServerParameters) -> LlamaServerParameters:
         """Decide flash attention: on, in the classic version off."""
@@ -128,7 +129,13 @@ class LlamaServer(ServerEngine[LlamaServerParameters]):
         """
         if inputs.listen is None:
             raise ConfigError("llama-server got no port")
-        argv = [*programs.start(inputs), "--host", "127.0.0.1", "--port", str(inputs.listen.port)]
+        argv = [
+            *programs.start(tool, inputs),
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(inputs.listen.port),
+        ]
         argv += ["--alias", inputs.listen.name, "-np", str(parameters.parallel)]
         argv += ["-c", str(parameters.context * parameters.parallel)]
         argv += ["--no-context-shift", "--metrics"]

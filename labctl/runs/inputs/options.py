@@ -6,6 +6,7 @@ unknown option at its first start on a board, and the engine's ``diagnose`` name
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from labctl.engines.base import EngineBase, EngineParameters, Inputs, Listen
@@ -19,7 +20,11 @@ _ANY = "any"
 
 
 def refuse_unknown(
-    engine: EngineBase[Any], program: Program, asked: Iterable[EngineParameters]
+    engine: EngineBase[Any],
+    program: Program,
+    asked: Iterable[EngineParameters],
+    *,
+    adapters: int = 0,
 ) -> None:
     """Raise ConfigError if a command with these parameters has options that the program lacks."""
     if program.artifact is None:
@@ -29,6 +34,7 @@ def refuse_unknown(
         return
     files = dict.fromkeys(engine.files, _ANY)
     inputs = Inputs(_ANY, _ANY, _ANY if engine.uses_prompt else None, files, Listen(1, _ANY))
+    inputs = replace(inputs, adapters=((_ANY, 1.0),) * adapters)
     for parameters in asked:
         decided = engine.for_version(program.tool, parameters)
         words = engine.command(program.tool, decided, inputs)

@@ -217,7 +217,8 @@ def _token_counts_of(prepared: Prepared, variant: Variant) -> TokenCounts | None
 def _text_bytes(prepared: Prepared) -> int:
     if prepared.prompt is not None:
         return len(prepared.prompt.encode())
-    return sum(item.size_bytes for item in prepared.files.values())
+    read = (prepared.files[name] for name in prepared.engine.files if name in prepared.files)
+    return sum(item.size_bytes for item in read)
 
 
 def plan_trials(recipe: Recipe, forecast: Forecast, max_seconds: float) -> Plan:

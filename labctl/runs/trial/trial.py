@@ -96,7 +96,9 @@ def _measure(
         **context.comparability,
     }
     cpus = prepared.recipe.scheduling.cpus or context.facts.cpus_allowed
-    inputs = Inputs(context.program, model, prepared.prompt, context.files, cpus=cpus)
+    files = context.files
+    adapters = tuple((files[one.file], one.scale) for one in prepared.recipe.lora)
+    inputs = Inputs(context.program, model, prepared.prompt, files, adapters=adapters, cpus=cpus)
     found.argv = tuple(engine.command(prepared.tool, parameters, inputs))
     with host_writes(folder):
         folder.mkdir(parents=True, exist_ok=True)
