@@ -7,7 +7,7 @@ the raw files do not prove is ``None`` or an error.
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
@@ -152,6 +152,23 @@ class MemoryNeed:
     #: Low-rank adapters, which are read and not mapped.
     adapter_bytes: int = 0
 
+    def beside(self, other: "MemoryNeed") -> "MemoryNeed":
+        """Return the need of both at once; one position of the cache is still of the first."""
+        kv = compute = None
+        if self.kv_bytes is not None and other.kv_bytes is not None:
+            kv = self.kv_bytes + other.kv_bytes
+        if self.compute_bytes is not None and other.compute_bytes is not None:
+            compute = self.compute_bytes + other.compute_bytes
+        return replace(
+            self,
+            mapped_bytes=self.mapped_bytes + other.mapped_bytes,
+            repacked_bytes=self.repacked_bytes + other.repacked_bytes,
+            kv_bytes=kv,
+            compute_bytes=compute,
+            program_bytes=self.program_bytes + other.program_bytes,
+            adapter_bytes=self.adapter_bytes + other.adapter_bytes,
+        )
+
     @property
     def anonymous_bytes(self) -> int:
         """Bytes that cannot be dropped, as far as known."""
@@ -210,6 +227,8 @@ class Inputs:
     prompt: str | None = None
     files: Mapping[str, str] = field(default_factory=dict)
     listen: Listen | None = None
+    #: The smaller model that guesses tokens.
+    draft: str | None = None
     #: Low-rank adapters, each with its scale.
     adapters: tuple[tuple[str, float], ...] = ()
     #: CPUs that the job may use, as ``0-3,5``.

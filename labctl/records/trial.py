@@ -72,6 +72,9 @@ class ModelIdentity(Record):
     adapters: tuple[AdapterIdentity, ...] = Field(
         (), description="low-rank adapters that it was run with"
     )
+    draft: "ModelIdentity | None" = Field(
+        None, description="smaller model that guesses its tokens (speculative decoding)"
+    )
 
     @property
     def reused_bytes(self) -> int | None:

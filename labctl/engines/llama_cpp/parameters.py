@@ -200,6 +200,14 @@ class LlamaBenchParameters(TimedParameters):
         return self.depth + max(self.prompt_tokens, self.tokens)
 
 
+#: The kind of speculation that needs a draft model.
+WITH_DRAFT = "draft-simple"
+#: Kinds that need no model made for them; source: ``common/speculative.cpp``.
+Speculation = Literal[
+    "draft-simple", "ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache"
+]
+
+
 class LlamaServerParameters(TimedParameters, BatchThreads):
     """Parameters of llama-server; each question brings its own settings."""
 
@@ -215,6 +223,30 @@ class LlamaServerParameters(TimedParameters, BatchThreads):
         le=256,
         description="questions answered at once, each with its own context (-np); the others wait",
     )
+    speculation: Speculation | None = Field(
+        None,
+        description="speculative decoding (--spec-type), newer versions only; draft-simple uses the"
+        " endpoint's `draft`, the others the text so far",
+    )
+    draft_max: int | None = Field(
+        None,
+        ge=1,
+        le=1024,
+        description="most tokens that the draft guesses (--spec-draft-n-max); 3",
+    )
+    draft_min: int | None = Field(
+        None, ge=0, le=1024, description="fewest tokens worth a check (--spec-draft-n-min); 0"
+    )
+
+    @model_validator(mode="after")
+    def _draft_that_is_used(self) -> Self:
+        given = [name for name in ("draft_max", "draft_min") if getattr(self, name) is not None]
+        if given and self.speculation != WITH_DRAFT:
+            raise ValueError(f"{given[0]} goes with speculation: {WITH_DRAFT}")
+        most = 3 if self.draft_max is None else self.draft_max
+        if (self.draft_min or 0) > most:
+            raise ValueError(f"draft_min {self.draft_min} is above draft_max, {most}")
+        return self
 
 
 class ChunkParameters(BatchThreads):

@@ -25,19 +25,21 @@ def refuse_unknown(
     asked: Iterable[EngineParameters],
     *,
     adapters: int = 0,
+    has_draft: bool = False,
 ) -> None:
-    """Raise ConfigError if a command with these parameters has options that the program lacks."""
+    """Raise ConfigError for parameters that the program's version or build cannot have."""
     if program.artifact is None:
         return
     known = program.artifact.manifest.tools[program.tool.name].options
-    if known is None:
-        return
     files = dict.fromkeys(engine.files, _ANY)
     inputs = Inputs(_ANY, _ANY, _ANY if engine.uses_prompt else None, files, Listen(1, _ANY))
-    inputs = replace(inputs, adapters=((_ANY, 1.0),) * adapters)
+    draft = _ANY if has_draft else None
+    inputs = replace(inputs, adapters=((_ANY, 1.0),) * adapters, draft=draft)
     for parameters in asked:
         decided = engine.for_version(program.tool, parameters)
         words = engine.command(program.tool, decided, inputs)
+        if known is None:
+            continue
         if lacking := [w for w in words if _OPTION.fullmatch(w) and w not in known]:
             raise ConfigError(
                 f"this build of {program.tool.name} has no option {listed(lacking)}, which the"
