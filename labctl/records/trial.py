@@ -72,9 +72,6 @@ class ModelIdentity(Record):
     adapters: tuple[AdapterIdentity, ...] = Field(
         (), description="low-rank adapters that it was run with"
     )
-    draft: "ModelIdentity | None" = Field(
-        None, description="smaller model that guesses its tokens (speculative decoding)"
-    )
 
     @property
     def reused_bytes(self) -> int | None:
@@ -82,6 +79,17 @@ class ModelIdentity(Record):
         if self.tensor_bytes is None:
             return None
         return self.tensor_bytes - sum(mix.bytes for mix in self.cold_tensors)
+
+
+class DraftedModel(ModelIdentity):
+    """A model with the smaller model that guesses its tokens (speculative decoding)."""
+
+    draft: ModelIdentity
+
+    @classmethod
+    def of(cls, model: ModelIdentity, draft: ModelIdentity) -> "DraftedModel":
+        """Return a model with its draft."""
+        return cls(**dict(model), draft=draft)
 
 
 class TrialState(StrEnum):

@@ -14,6 +14,7 @@ from labctl.engines.base import Inputs, Listen, Tool
 from labctl.engines.registry import make_engine, make_server
 from labctl.errors import ConfigError
 from labctl.progress import silent
+from labctl.records.trial import DraftedModel
 from labctl.runs.inputs.servers import ServerFiles, WantedServer
 
 BUILD = "labctl build --target rk3568 --product llama.cpp --tool llama-server"
@@ -108,7 +109,7 @@ def test_a_draft_and_adapters_are_sent_and_counted(tmp_path: Path) -> None:
     assert "--lora-scaled /l:0.5 " in argv
     assert files.draft is not None
     alone = engine.memory(decided, model)
-    both = engine.memory(decided, model.model_copy(update={"draft": files.draft.identity}))
+    both = engine.memory(decided, DraftedModel.of(model, files.draft.identity))
     draft = engine.memory(engine.parameters({}), files.draft.identity)
     assert alone is not None
     assert draft is not None

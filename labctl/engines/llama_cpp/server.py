@@ -31,7 +31,7 @@ from labctl.engines.server import (
 from labctl.errors import ConfigError, LabctlError, OutputNotUnderstood, ProgramFailed
 from labctl.records.board import BoardFacts
 from labctl.records.timing import StopReason
-from labctl.records.trial import JobStatus, ModelIdentity
+from labctl.records.trial import DraftedModel, JobStatus, ModelIdentity
 
 M = TypeVar("M", bound=FailFastModel)
 
@@ -124,7 +124,7 @@ class LlamaServer(ServerEngine[LlamaServerParameters]):
         """Return weights, the caches of all questions, and compute buffers; also of the draft."""
         context = parameters.context * parameters.parallel
         need = memory_need(parameters, model, context=context)
-        if model.draft is None:
+        if not isinstance(model, DraftedModel):
             return need
         # Its cache has the default types.
         usual = {"cache_type_k": "f16", "cache_type_v": "f16"}

@@ -31,7 +31,7 @@ from labctl.performance.prediction import ModelWorkload, Rates
 from labctl.records.board import BoardFacts
 from labctl.records.evaluation import EndpointRecord
 from labctl.records.run import ArtifactIdentity
-from labctl.records.trial import ModelIdentity
+from labctl.records.trial import DraftedModel, ModelIdentity
 from labctl.retry import RETRY_SECONDS, retry_infra
 from labctl.runs.board.deploy_preview import missing_objects, sending, take_and_send
 from labctl.runs.board.lab_lease import SERVE, BoardUse
@@ -300,8 +300,9 @@ def _fitting(
 
     Raises ConfigError if the kernel would kill the server; if it is only slow, it gets a note.
     """
-    draft = files.draft and files.draft.identity
-    engine, model = files.engine, files.model.identity.model_copy(update={"draft": draft})
+    engine, model = files.engine, files.model.identity
+    if files.draft:
+        model = DraftedModel.of(model, files.draft.identity)
     asked = engine.for_version(files.program.tool, engine.parameters(request.parameters))
     resolved = engine.resolve_defaults(asked, facts, model)
     need = engine.memory(resolved.parameters, model)
