@@ -163,9 +163,9 @@ class Adapter(StrictModel):
     """A low-rank adapter (LoRA) that changes the model's weights."""
 
     file: Name
-    """Its GGUF file, by its name in `files`."""
+    """Its GGUF file: a name in `files`; for an endpoint a path from the lab's folder."""
     scale: Annotated[float, Field(allow_inf_nan=False)] = 1.0
-    """Factor of its change; 1 as it was trained, 0 leaves the model as it is."""
+    """Factor of its change; 1 as it was trained."""
 
 
 Values = Annotated[

@@ -183,7 +183,7 @@ class LoraFile(StrictModel):
     """A low-rank adapter (LoRA) that changes the model's weights."""
 
     file: HostPath
-    """Its GGUF file; a relative path begins at the lab's folder."""
+    """Its GGUF file: a name in `files`; for an endpoint a path from the lab's folder."""
     scale: Annotated[float, Field(allow_inf_nan=False)] = 1.0
     """Factor of its change; 1 as it was trained."""
 
