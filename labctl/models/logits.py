@@ -72,7 +72,7 @@ def write_logits(
 
     with scratch(output.parent, f".{output.name}.") as made_in:
         made = made_in / "logits"
-        argv = [*command, "--kl-divergence-base", str(made)]
+        argv = [*command, "--kl-divergence-base", str(made.absolute())]
         progress(step, 0, None)
         finished = run_streaming(argv, timeout=_SECONDS, on_line=on_line)
         if "tokens to evaluate perplexity" in finished.tail():

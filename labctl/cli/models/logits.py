@@ -102,7 +102,8 @@ def logits(
             find_quantizer=lambda: find_quantizer(target, lab.root),
             progress=shown.step,
         )
-        inputs = Inputs(str(program.argv[-1]), str(found[model].path), files={"text": str(text)})
+        files = {"text": str(text.absolute())}
+        inputs = Inputs(str(program.argv[-1]), str(found[model].path.absolute()), files=files)
         made = write_logits(
             found[model],
             text,
