@@ -21,6 +21,7 @@ from labctl.config.recipe_parts import Scalar, WrittenRecipe, check_bounds
 from labctl.config.types import Duration, Line, Name, Sha256, Share
 from labctl.config.yaml.document import StrictModel, refuse
 from labctl.evaluation.datasets.source import DatasetSource
+from labctl.suggestions import unknown
 from labctl.text_types import HostPath, Word
 
 UNLIMITED = "unlimited"
@@ -233,6 +234,15 @@ class EndpointSource(StrictModel):
         if self.board is not None and self.start != "board":
             raise refuse("needs start: board", "board")
         return self
+
+    def draft_problem(self, models: Mapping[str, "EvaluatedModel"]) -> str | None:
+        """Return why its draft cannot be used; None if it can, or there is none."""
+        if self.draft is None:
+            return None
+        if self.draft not in models:
+            return unknown("model", self.draft, models)
+        is_declared = models[self.draft].declared is not None
+        return "this model is declared: its file is not here" if is_declared else None
 
     @property
     def scaled_lora(self) -> tuple[tuple[str, float], ...]:
