@@ -46,6 +46,8 @@ def sections(text: str) -> dict[str, str]:
     return found
 
 
+#: Number of the capability (``linux/capability.h``).
+_CAP_SYS_NICE = 23
 #: Read by one ``cat``, which every board has: each line shows from which file it comes.
 _FILES = "/proc/cpuinfo /proc/self/status /proc/meminfo /proc/mounts"
 
@@ -140,6 +142,7 @@ def facts_in(answers: Mapping[str, str], transport: Transport, workdir: str) -> 
         emulator=emulator if sandbox is not None else None,
         cpus=tuple(_cpus(files)),
         cpus_allowed=_cpu_list(files),
+        may_raise_priority=_may_raise_priority(files),
         memory_total_bytes=memory.get("MemTotal"),
         memory_available_bytes=memory.get("MemAvailable"),
         serial=_line(answers, "serial"),
@@ -239,6 +242,12 @@ def _cpu_list(status: str) -> str | None:
         return ranges(cpu_numbers(allowed[1].strip())) if allowed else None
     except ValueError:
         return None
+
+
+def _may_raise_priority(status: str) -> bool | None:
+    """Return True if this shell has CAP_SYS_NICE (capabilities(7)), as root usually has."""
+    effective = re.search(r"(?m)^CapEff:[ \t]*([0-9a-fA-F]{1,16})$", status)
+    return bool(int(effective[1], 16) >> _CAP_SYS_NICE & 1) if effective else None
 
 
 def free_bytes(text: str) -> int | None:

@@ -250,6 +250,8 @@ class ToolRecord(Recorded):
     """First start of the tool."""
     infer: SmokeRun | None
     """Run of a tiny model; ``None`` for tools that run no model."""
+    options: tuple[str, ...] | None = None
+    """Names of its options, from its help; ``None`` if it was not asked."""
     built: datetime
     """Time of the build, UTC."""
     rules: str | None = None

@@ -13,7 +13,7 @@ from labctl.build.isa import LIBRARIES, prove_isa
 from labctl.build.job import Made
 from labctl.build.manifest import SmokeRun, ToolRecord
 from labctl.build.plan import Plan
-from labctl.build.smoke import infer, smoke_run, starter
+from labctl.build.smoke import infer, read_options, smoke_run, starter
 from labctl.build.untrusted import NOT_STARTED
 from labctl.errors import CompileError, ConfigError
 from labctl.file_hashes import sha256_file
@@ -61,6 +61,7 @@ def _examined(plan: Plan, name: str, made: Made) -> ToolRecord:
         sections=read_sections(path),
         smoke=not_started if plan.untrusted else smoke_run(name, tool, path, plan.target),
         infer=ran,
+        options=None if plan.untrusted else read_options(name, tool, path, plan.target),
         built=datetime.now(UTC),
         rules=rules(plan, name),
     )
@@ -83,7 +84,7 @@ def rules(plan: Plan, name: str) -> str:
     guards = (*spec.dispatched, *LIBRARIES[plan.order.toolchain.identity.compiler])
     held_against = [
         [target.elf_machine, target.elf_bits, sorted(target.features)],
-        [tool.elf, tool.stripped, tool.smoke, tool.smoke_status, plan.infer_words(name)],
+        [tool.elf, tool.stripped, tool.smoke, tool.smoke_status, tool.help, plan.infer_words(name)],
         NOT_STARTED if plan.untrusted else starter(target),
         [guard.model_dump(mode="json") for guard in guards],
         a64.TABLE,

@@ -1,6 +1,7 @@
 """First start of a built tool: directly if this host can run it, else under the emulator."""
 
 import platform
+import re
 import shutil
 import signal
 from collections.abc import Sequence
@@ -42,6 +43,34 @@ def smoke_run(name: str, tool: ToolSpec, path: Path, target: Target) -> SmokeRun
         argv=(*prefix, name, *tool.smoke),
         exit_status=done.exit_status,
         output="\n".join(line.replace(str(path), name) for line in printed[:_MOST_LINES]),
+    )
+
+
+def read_options(name: str, tool: ToolSpec, path: Path, target: Target) -> tuple[str, ...] | None:
+    """Return the names of a tool's options, from its help; None if it cannot be started here.
+
+    Raises the errors of :func:`smoke_run`, and ProgramFailed if it names no options.
+    """
+    prefix = starter(target)
+    if tool.help is None or isinstance(prefix, str):
+        return None
+    done = process.run((*prefix, str(path), *tool.help), timeout=SMOKE_SECONDS, env={"LC_ALL": "C"})
+    found = option_names((done.stdout + done.stderr).decode(errors="replace"))
+    if done.exit_status != 0:
+        raise _failure(name, done, target)
+    if not found:
+        raise ProgramFailed(f"{name} names no options in its help", details=done.tail(8) or None)
+    return found
+
+
+#: Options at the beginning of a line: ``-t,    --threads N``. Text about them is indented more.
+_NAMES = re.compile(r"(?m)^ {0,4}(-{1,2}[A-Za-z][\w-]*(?:,? +-{1,2}[A-Za-z][\w-]*)*)")
+
+
+def option_names(text: str) -> tuple[str, ...]:
+    """Return the options that a help text lists, sorted."""
+    return tuple(
+        sorted({name for line in _NAMES.findall(text) for name in re.split("[ ,]+", line)})
     )
 
 

@@ -166,6 +166,8 @@ class ToolSpec(StrictModel):
     """Arguments with which it ends quickly and successfully; without them it is not started."""
     smoke_status: int = 0
     """Exit status that the smoke run must have."""
+    help: tuple[Line, ...] | None = None
+    """Arguments with which it prints its options; an engine may use no others."""
     infer: tuple[Line, ...] | None = None
     """Arguments with which it runs a tiny model, the file ``{model}``, for a few tokens."""
     elf: ElfKind = ElfKind.STATIC_EXECUTABLE

@@ -159,6 +159,15 @@ class ComparisonLimits(StrictModel):
     """Smallest difference that counts as slower or faster; at most `same_within`."""
 
 
+class Adapter(StrictModel):
+    """A low-rank adapter (LoRA) that changes the model's weights."""
+
+    file: Name
+    """Its GGUF file: a name in `files`; for an endpoint a path from the lab's folder."""
+    scale: Annotated[float, Field(allow_inf_nan=False)] = 1.0
+    """Factor of its change; 1 as it was trained."""
+
+
 Values = Annotated[
     tuple[Scalar, ...], Field(min_length=1, max_length=100), AfterValidator(_distinct)
 ]
@@ -184,6 +193,8 @@ class Recipe(WrittenRecipe):
     files: dict[Name, HostPath] = Field(default_factory=dict)
     """Other files that the program reads, by the names that the engine has for them; sent to the
     board. A relative path begins at the lab's folder."""
+    lora: tuple[Adapter, ...] = ()
+    """Low-rank adapters for all models, in the order of their application."""
     parameters: dict[str, Scalar] = Field(default_factory=dict)
     """Parameters of the engine, the same for all variants."""
     matrix: dict[str, Values] = Field(default_factory=dict)
@@ -229,12 +240,21 @@ class Recipe(WrittenRecipe):
         """Yield the keys that contradict other ones, each with a sentence."""
         yield from self._prompt_problems()
         yield from derive_problems(self.models)
+        yield from self._lora_problems()
         yield from self._matrix_problems()
         yield from self._gate_problems()
 
     def _prompt_problems(self) -> Iterable[tuple[DocumentPath, str]]:
         if self.prompt is not None and self.prompt_file is not None:
             yield ("prompt_file",), "prompt is given too; keep one of them"
+
+    def _lora_problems(self) -> Iterable[tuple[DocumentPath, str]]:
+        names = [one.file for one in self.lora]
+        for index, name in enumerate(names):
+            if name not in self.files:
+                yield ("lora", index, "file"), unknown("file", name, self.files, where=" in files")
+            elif name in names[:index]:
+                yield ("lora", index, "file"), "this adapter is given twice"
 
     def ancestors(self, key: str) -> list[str]:
         """Return the models that a model is made from, nearest first."""

@@ -37,6 +37,17 @@ def apply_settings(document: Document, settings: Iterable[str], *, known: Collec
             document.remove(path, origin)
 
 
+def set_values(settings: Iterable[str]) -> dict[str, Value]:
+    """Return the values of ``NAME=VALUE`` words, without a document. Raises ConfigError."""
+    found = {}
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {shown(setting)}: must be NAME=VALUE")
+        found[name] = _value(text, f"--set {setting}")
+    return found
+
+
 def _path(document: Document, key: str, origin: str, known: Collection[str]) -> Path:
     steps = tuple(key.split("."))
     if len(steps) > 1 or not isinstance(document.value, dict):

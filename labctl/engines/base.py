@@ -7,7 +7,7 @@ the raw files do not prove is ``None`` or an error.
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
@@ -149,12 +149,31 @@ class MemoryNeed:
     kv_bytes_per_position: int | None = None
     #: Other memory of the program: its vocabulary, graphs, output buffers.
     program_bytes: int = 0
+    #: Low-rank adapters, which are read and not mapped.
+    adapter_bytes: int = 0
+
+    def beside(self, other: "MemoryNeed") -> "MemoryNeed":
+        """Return the need of both at once; one position of the cache is still of the first."""
+        kv = compute = None
+        if self.kv_bytes is not None and other.kv_bytes is not None:
+            kv = self.kv_bytes + other.kv_bytes
+        if self.compute_bytes is not None and other.compute_bytes is not None:
+            compute = self.compute_bytes + other.compute_bytes
+        return replace(
+            self,
+            mapped_bytes=self.mapped_bytes + other.mapped_bytes,
+            repacked_bytes=self.repacked_bytes + other.repacked_bytes,
+            kv_bytes=kv,
+            compute_bytes=compute,
+            program_bytes=self.program_bytes + other.program_bytes,
+            adapter_bytes=self.adapter_bytes + other.adapter_bytes,
+        )
 
     @property
     def anonymous_bytes(self) -> int:
         """Bytes that cannot be dropped, as far as known."""
         buffers = (self.kv_bytes or 0) + (self.compute_bytes or 0)
-        return self.repacked_bytes + buffers + self.program_bytes
+        return self.repacked_bytes + buffers + self.program_bytes + self.adapter_bytes
 
     @property
     def total_bytes(self) -> int:
@@ -208,6 +227,12 @@ class Inputs:
     prompt: str | None = None
     files: Mapping[str, str] = field(default_factory=dict)
     listen: Listen | None = None
+    #: The smaller model that guesses tokens.
+    draft: str | None = None
+    #: Low-rank adapters, each with its scale.
+    adapters: tuple[tuple[str, float], ...] = ()
+    #: CPUs that the job may use, as ``0-3,5``.
+    cpus: str | None = None
 
 
 #: The agent ends a job at 64 MiB of output.
@@ -286,6 +311,8 @@ class EngineBase(ABC, Generic[P]):
     uses_prompt: bool = False
     #: Files of the recipe that it reads, by name.
     files: tuple[str, ...] = ()
+    #: True if it can change a model by low-rank adapters.
+    uses_adapters: bool = False
 
     @classmethod
     def chosen(cls, keys: Any) -> Self:  # noqa: ARG003 - of engines with keys of their own
@@ -307,6 +334,13 @@ class EngineBase(ABC, Generic[P]):
                 for path, sentence, _ in explain(error.errors(), document, self.parameters_model)
             ]
             raise ConfigError("; ".join(problems)) from error
+
+    def for_version(self, tool: Tool, parameters: P) -> P:  # noqa: ARG002 - for subclasses
+        """Decide the parameters whose default differs between versions of the program.
+
+        Called before :meth:`resolve_defaults`.
+        """
+        return parameters
 
     @abstractmethod
     def resolve_defaults(

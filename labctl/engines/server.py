@@ -42,6 +42,9 @@ class Answer:
     stop_reason: StopReason
     prompt_eval_ns: int | None = None
     eval_ns: int | None = None
+    #: Tokens that a draft guessed, and those of them that were right.
+    drafted_tokens: int | None = None
+    accepted_tokens: int | None = None
 
 
 @dataclass(frozen=True)

@@ -355,6 +355,8 @@ class Asking:
             finish=finish,
             letter_logprobs=letters,
             prompt_tokens=found.prompt_tokens,
+            drafted_tokens=found.drafted_tokens,
+            accepted_tokens=found.accepted_tokens,
             completion_tokens=found.completion_tokens,
             counted_by=found.counted_by,
             token_ids=found.token_ids,

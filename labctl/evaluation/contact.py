@@ -66,6 +66,8 @@ def start_servers(
             name=name,
             model=endpoint.model,
             models=recipe.models,
+            draft=endpoint.draft,
+            lora=endpoint.scaled_lora,
             target=endpoint.target,
             # Otherwise concurrent questions would wait for each other in the server.
             parameters={"parallel": recipe.concurrency_of(name), **endpoint.parameters},

@@ -88,7 +88,8 @@ class EvaluationRecipe(ServedRecipe):
             if base and base.declared is not None:
                 problem = "this model is declared: its file is not here"
                 yield ("models", key, "derive", "from"), problem
-        needed = {key for used in self.evaluated_models() for key in (used, *self._bases(used))}
+        used = {*self.evaluated_models(), *(one.draft for one in self.endpoints.values())}
+        needed = {key for one in used if one for key in (one, *self._bases(one))}
         for key in self.models:
             if key not in needed:
                 yield ("models", key), "no endpoint serves this model"
@@ -100,6 +101,8 @@ class EvaluationRecipe(ServedRecipe):
         boards: dict[str | None, str] = {}
         for key, endpoint in self.endpoints.items():
             path = ("endpoints", key)
+            if problem := endpoint.draft_problem(self.models):
+                yield (*path, "draft"), problem
             if endpoint.model not in self.models:
                 yield (*path, "model"), unknown("model", endpoint.model, self.models)
             elif endpoint.start and self.models[endpoint.model].declared:

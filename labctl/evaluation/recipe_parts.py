@@ -21,7 +21,8 @@ from labctl.config.recipe_parts import Scalar, WrittenRecipe, check_bounds
 from labctl.config.types import Duration, Line, Name, Sha256, Share
 from labctl.config.yaml.document import StrictModel, refuse
 from labctl.evaluation.datasets.source import DatasetSource
-from labctl.text_types import Word
+from labctl.suggestions import unknown
+from labctl.text_types import HostPath, Word
 
 UNLIMITED = "unlimited"
 #: Time (s) for a server to be ready: it may read gigabytes from a slow card, and warm up.
@@ -176,7 +177,16 @@ def _without_tgi(value: object) -> object:
 
 _Api = Literal["openai-chat", "openai-completions", "llama-server"]
 _OF_URL = ("api", "served_name", "key_env")
-_OF_START = ("parameters", "version", "target", "board")
+_OF_START = ("parameters", "version", "target", "board", "draft", "lora")
+
+
+class LoraFile(StrictModel):
+    """A low-rank adapter (LoRA) that changes the model's weights."""
+
+    file: HostPath
+    """Its GGUF file: a name in `files`; for an endpoint a path from the lab's folder."""
+    scale: Annotated[float, Field(allow_inf_nan=False)] = 1.0
+    """Factor of its change; 1 as it was trained."""
 
 
 class EndpointSource(StrictModel):
@@ -197,6 +207,11 @@ class EndpointSource(StrictModel):
     """Start llama-server on this host, or on a board: only this proves the model's hash."""
     parameters: dict[str, Scalar] = Field(default_factory=dict)
     """Parameters of the server that labctl starts: `context`, `threads` …"""
+    draft: Name | None = None
+    """A smaller model, by its key in `models`, that guesses the tokens (`speculation:
+    draft-simple`)."""
+    lora: tuple[LoraFile, ...] = ()
+    """Low-rank adapters for its model."""
     version: Word | None = None
     """Version label of the build to start; by default the newest."""
     target: Name | None = None
@@ -212,13 +227,27 @@ class EndpointSource(StrictModel):
             raise refuse("give exactly one of url and start")
         other, missing = (_OF_START, "start") if self.url else (_OF_URL, "url")
         for key in other:
-            if getattr(self, key) not in (None, {}):
+            if getattr(self, key) not in (None, {}, ()):
                 raise refuse(f"goes with {missing}", key)
         if self.url and self.api is None:
             raise refuse("the key api is required with url")
         if self.board is not None and self.start != "board":
             raise refuse("needs start: board", "board")
         return self
+
+    def draft_problem(self, models: Mapping[str, "EvaluatedModel"]) -> str | None:
+        """Return why its draft cannot be used; None if it can, or there is none."""
+        if self.draft is None:
+            return None
+        if self.draft not in models:
+            return unknown("model", self.draft, models)
+        is_declared = models[self.draft].declared is not None
+        return "this model is declared: its file is not here" if is_declared else None
+
+    @property
+    def scaled_lora(self) -> tuple[tuple[str, float], ...]:
+        """Paths of the adapters, each with its scale."""
+        return tuple((one.file, one.scale) for one in self.lora)
 
     def changed_on_board(self, changes: Mapping[str, str]) -> Self:
         """Return the server with these keys if labctl starts it on a board; otherwise unchanged."""
@@ -256,7 +285,9 @@ class ServedRecipe(WrittenRecipe):
 
     def measured_models(self) -> list[str]:
         """Return the keys of the models of the servers that it starts."""
-        return list(dict.fromkeys(one.model for one in self.servers.values() if one.start))
+        started = [one for one in self.servers.values() if one.start]
+        named = [key for one in started for key in (one.model, one.draft) if key is not None]
+        return list(dict.fromkeys(named))
 
     def board_servers(self) -> list[EndpointSource]:
         """Return the servers that it starts on boards."""

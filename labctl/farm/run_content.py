@@ -85,11 +85,20 @@ class RunContent:
         named = [recipe.models[key].file for key in recipe.measured_models()]
         if (questions := recipe.questions) is not None:
             named += [questions.file, questions.shots.file if questions.shots else None]
+        (source,) = recipe.board_servers()
+        named += [one.file for one in source.lora]
         paths = [local_file(file, lab_root) for file in named if file is not None]
         digests = {_named(path, lab_root): sha256(path) for path in paths}
-        (source,) = recipe.board_servers()
         choice = EngineChoice(name="llama_cpp", task="serve", version=source.version)
-        wanted = WantedServer(choice, target, recipe.models, source.model, source.parameters)
+        wanted = WantedServer(
+            choice,
+            target,
+            recipe.models,
+            source.model,
+            source.parameters,
+            source.draft,
+            source.scaled_lora,
+        )
         _, program = wanted.find_program(lab_root)
         if program.artifact is None:
             return cls(recipe, digests)

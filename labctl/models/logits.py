@@ -9,6 +9,7 @@ bits per token. The program does not report a full disk, so labctl checks the si
 import json
 import re
 import struct
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -40,6 +41,7 @@ class Logits:
     model_sha256: str
     text_sha256: str
     program_sha256: str
+    parameters: Mapping[str, object]
 
 
 def write_logits(
@@ -47,14 +49,15 @@ def write_logits(
     text: Path,
     output: Path,
     *,
-    context: int,
-    chunks: int | None,
+    command: Sequence[str],
+    parameters: Mapping[str, object],
     program: Quantizer,
     progress: Progress,
 ) -> Logits:
     """Write a model's logits over a text to ``output``, and model and text to ``FILE.json``.
 
-    ``context``: tokens per chunk; ``chunks``: None for the whole text. Raises ConfigError (a text
+    ``command``: command of llama-perplexity with these ``parameters``, one of which is the
+    ``context``. Raises ConfigError (a text
     that cannot be read or is too short), HostError (disk), ProgramFailed.
     """
     text_sha256 = cached_sha256(text)
@@ -69,8 +72,7 @@ def write_logits(
 
     with scratch(output.parent, f".{output.name}.") as made_in:
         made = made_in / "logits"
-        argv = [*program.argv, "-m", model.path, "-f", text, "--no-escape", "-c", str(context)]
-        argv += ["--chunks", str(chunks or -1), "--kl-divergence-base", made]
+        argv = [*command, "--kl-divergence-base", str(made.absolute())]
         progress(step, 0, None)
         finished = run_streaming(argv, timeout=_SECONDS, on_line=on_line)
         if "tokens to evaluate perplexity" in finished.tail():
@@ -90,8 +92,10 @@ def write_logits(
                 " or take another file",
             )
         read, count, vocabulary = _checked_header(made, finished.tail())
-        if read != context:
-            raise ProgramFailed(f"llama-perplexity made chunks of {read} tokens, not {context}")
+        if read != parameters["context"]:
+            raise ProgramFailed(
+                f"llama-perplexity made chunks of {read} tokens, not {parameters['context']}"
+            )
         logits = Logits(
             sha256=sha256_file(made),
             size_bytes=made.stat().st_size,
@@ -102,6 +106,7 @@ def write_logits(
             model_sha256=model.identity.sha256,
             text_sha256=text_sha256,
             program_sha256=program.sha256,
+            parameters=parameters,
         )
         publish(made, output)
     write_atomic(output.with_name(f"{output.name}.json"), json.dumps(asdict(logits)) + "\n")

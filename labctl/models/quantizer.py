@@ -23,6 +23,8 @@ class Quantizer:
     #: SHA-256 of the program. Its commit is not enough: a build for another CPU rounds differently
     #: and produces other bytes from the same model.
     sha256: str
+    #: Label of its version in the build spec.
+    version: str | None = None
 
 
 FindQuantizer = Callable[[], Quantizer]
@@ -53,7 +55,8 @@ def find_host_tool(tool: str, target: str | None, lab_root: Path | None) -> Quan
                 *_emulator(tool, name, lab_root),
                 artifact.tool(tool),
             )
-            return Quantizer(argv, artifact.manifest.tools[tool].sha256)
+            manifest = artifact.manifest
+            return Quantizer(argv, manifest.tools[tool].sha256, manifest.version)
     raise ConfigError(
         f"no {tool} that runs on this host is built",
         hint=f"labctl build --target {target or host} --product {PRODUCT} --tool {tool}",

@@ -43,6 +43,9 @@ class BoardFacts(Record):
     cpus_allowed: CpuList | None = Field(
         None, description="numbers of the CPUs that a job may use, `0-3,5` for instance"
     )
+    may_raise_priority: bool | None = Field(
+        None, description="True if its shell may raise a program's priority, as root may"
+    )
     memory_total_bytes: int | None = None
     memory_available_bytes: int | None = None
     storage_free_bytes: int | None = None

@@ -7,7 +7,7 @@ from pydantic import Field, JsonValue
 from labctl.records.base import FileRecord, Moment, NumberedRecord, Record
 from labctl.records.board import Execution
 from labctl.records.run import RunEnd
-from labctl.records.trial import Failure, ModelIdentity
+from labctl.records.trial import AdapterIdentity, Failure, ModelIdentity
 
 #: End of a generation: by the model or a stop word, or by the limit of tokens.
 FinishReason = Literal["stop", "length", "unknown"]
@@ -80,6 +80,12 @@ class EndpointRecord(Record):
     execution: Execution | None = Field(None, description="None: labctl did not start it")
     parameters: dict[str, JsonValue] = Field(
         default_factory=dict, description="parameters of the server that labctl started"
+    )
+    draft_sha256: str | None = Field(
+        None, description="of the smaller model that guesses its tokens"
+    )
+    adapters: tuple[AdapterIdentity, ...] = Field(
+        (), description="low-rank adapters of the server that labctl started"
     )
     template_sha256: str | None = Field(
         None, description="of the model's chat template, as the server reports it"
@@ -161,6 +167,10 @@ class GenerationRecord(FileRecord):
     thoughts: str = Field("", description="text that the server sent beside the answer")
     finish: FinishReason
     prompt_tokens: int | None = None
+    drafted_tokens: int | None = Field(
+        None, description="tokens that speculative decoding guessed; None: not reported"
+    )
+    accepted_tokens: int | None = Field(None, description="guessed tokens that were right")
     completion_tokens: int | None = None
     counted_by: TokenCounter | None = None
     token_ids: tuple[int, ...] | None = None

@@ -168,6 +168,10 @@ class RequestRecord(FileRecord):
         None,
         description="prompt tokens from a cache; None: the server does not report it",
     )
+    drafted_tokens: int | None = Field(
+        None, description="tokens that speculative decoding guessed; None: not reported"
+    )
+    accepted_tokens: int | None = Field(None, description="guessed tokens that were right")
     completion_tokens: int | None = None
     counted_by: TokenCounter | None = None
     hidden_tokens: int = Field(

@@ -22,6 +22,15 @@ class TensorMix(Record):
     bytes: int
 
 
+class AdapterIdentity(Record):
+    """A low-rank adapter that changes a model's weights."""
+
+    file: str = Field(description="base name of the file")
+    sha256: str
+    tensor_bytes: int
+    scale: float
+
+
 class ModelIdentity(Record):
     """A model file; if it is not GGUF, only its bytes are known."""
 
@@ -60,6 +69,9 @@ class ModelIdentity(Record):
     requantized_from: str | None = Field(
         None, description="quantization it was derived from, when not from full precision"
     )
+    adapters: tuple[AdapterIdentity, ...] = Field(
+        (), description="low-rank adapters that it was run with"
+    )
 
     @property
     def reused_bytes(self) -> int | None:
@@ -67,6 +79,17 @@ class ModelIdentity(Record):
         if self.tensor_bytes is None:
             return None
         return self.tensor_bytes - sum(mix.bytes for mix in self.cold_tensors)
+
+
+class DraftedModel(ModelIdentity):
+    """A model with the smaller model that guesses its tokens (speculative decoding)."""
+
+    draft: ModelIdentity
+
+    @classmethod
+    def of(cls, model: ModelIdentity, draft: ModelIdentity) -> "DraftedModel":
+        """Return a model with its draft."""
+        return cls(**dict(model), draft=draft)
 
 
 class TrialState(StrEnum):

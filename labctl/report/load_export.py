@@ -24,6 +24,7 @@ from labctl.report.serving import LOAD_COLUMNS, load_rows
 _RECORDED: dict[str, type] = {
     "stage": int, "number": int, "warm_up": bool, "intended_ns": int, "sent_ns": int,
     "done_ns": int, "asked_prompt_tokens": int, "prompt_tokens": int, "cached_tokens": int,
+    "drafted_tokens": int, "accepted_tokens": int,
     "asked_output_tokens": int, "hidden_tokens": int, "tokens_after_first": int,
     "counted_by": str, "answers": int, "finish": str,
 }  # fmt: skip

@@ -56,6 +56,7 @@ Serial\t\t: 1234
 Name:\tcat
 VmPeak:\t    2048 kB
 Cpus_allowed:\tf
+CapEff:\t0000003fffffffff
 Cpus_allowed_list:\t0-1
 MemTotal:        2017836 kB
 MemFree:          101052 kB
@@ -97,6 +98,7 @@ def test_a_board_is_read_whole() -> None:
     assert (cpu.count, cpu.implementer, cpu.part, cpu.model) == (2, "0x41", "0xd05", None)
     assert "asimddp" in cpu.features
     assert facts.cpus_allowed == "0-1"
+    assert facts.may_raise_priority is True
     assert facts.memory_total_bytes == 2017836 * 1024
     assert facts.memory_available_bytes == 1203120 * 1024
     assert facts.storage_free_bytes == 20132660 * 1024
@@ -112,6 +114,7 @@ def test_what_a_board_does_not_offer_is_absent() -> None:
         "emulator": None,
         "cpus": (),
         "cpus_allowed": None,
+        "may_raise_priority": None,
         "memory_total_bytes": None,
         "memory_available_bytes": None,
         "serial": None,
@@ -253,3 +256,10 @@ def test_a_storage_full_of_files_is_not_called_full_of_bytes(
     assert ("no inodes are left (of 65536)" in refused.value.message) is tells
     assert ("each takes an inode" in str(refused.value.hint)) is tells
     assert "/data/local/tmp/labctl" in board.commands[0]
+
+
+@pytest.mark.parametrize(("capabilities", "may"), [("0000000000800000", True), ("0", False)])
+def test_who_may_raise_a_priority(capabilities: str, may: bool) -> None:
+    board = DAYU200.replace("CapEff:\t0000003fffffffff", f"CapEff:\t{capabilities}")
+    facts = probe(ScriptedTransport(board), workdir="/w", timeout=5)
+    assert facts.may_raise_priority is may

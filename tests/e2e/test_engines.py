@@ -196,10 +196,15 @@ def test_the_divergence_of_a_model_from_itself(
     text = "".join(letters.choice("abcdefgh ") for _ in range(4000))
     (native_lab.root / "text.txt").write_text(text)
     words = ("--text", "text.txt", "-o", "base.bin", "--context", "64", "--chunks", "4")
+    bad = native_lab.run("models", "logits", "models/tiny.gguf", *words, "--set", "cache_typ_v=f16")
+    assert "parameters.cache_typ_v: unknown key (did you mean 'cache_type_v'?)" in bad.text
+    words += ("--set", "flash_attention=false", "--set", "mmap=false")
     made = native_lab.run("models", "logits", "models/tiny.gguf", *words)
     assert made.exit_status == 0, said(made)
     about = json.loads((native_lab.root / "base.bin.json").read_text())
     assert (about["context"], about["chunks"], about["model"]) == (64, 4, "tiny.gguf")
+    parameters = about["parameters"]
+    assert (parameters["flash_attention"], parameters["mmap"]) == (False, False)
     assert about["sha256"] == sha256_file(native_lab.root / "base.bin")
     text = PERPLEXITY.replace("task: perplexity", "task: kl_divergence").replace(", chunks: 3", "")
     recipe = native_lab.recipe(text.replace("text: text.txt", "base_logits: base.bin"), "kld")

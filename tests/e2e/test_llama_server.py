@@ -3,12 +3,14 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import agent_builds
 import pytest
 from tiny_gguf import write_tiny_gguf
+from tiny_lora import write_tiny_lora
 
 from labctl.build.artifact import Artifact
 from labctl.build.builder import build
@@ -40,12 +42,21 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def served(
-    artifact: Artifact, model: Path, folder: Path, *, ready_within: float = 60, **parameters: Any
+    artifact: Artifact,
+    model: Path,
+    folder: Path,
+    *,
+    ready_within: float = 60,
+    draft: Path | None = None,
+    adapters: tuple[tuple[str, float], ...] = (),
+    **parameters: Any,
 ) -> Iterator[Server]:
     engine = make_server(EngineChoice(name="llama_cpp", task="serve"))
     tool = engine.tool(artifact.manifest.tools, offered=artifact.manifest.tools)
-    inputs = Inputs(str(artifact.tool(tool.name)), str(model))
+    inputs = Inputs(str(artifact.tool(tool.name)), str(model), adapters=adapters)
+    inputs = replace(inputs, draft=str(draft) if draft else None)
     asked = engine.parameters({"threads": 1, "context": 256, **parameters})
+    asked = engine.for_version(tool, asked)
     with serve(
         engine, tool, asked, inputs, host=ThisHost(folder), ready_within=ready_within
     ) as server:
@@ -66,6 +77,35 @@ def test_it_answers_the_same_each_time_and_tells_its_times(
         assert (answer.stop_reason == "limit") is (answer.generated_tokens == most)
         assert answer.prompt_eval_ns
         assert answer.eval_ns
+
+
+def test_a_draft_is_counted_and_does_not_change_the_text(
+    artifact: Artifact, model: Path, tmp_path: Path
+) -> None:
+    other = write_tiny_gguf(tmp_path / "other.gguf", seed=2)
+    answers = []
+    for number, draft in enumerate((None, model, other)):
+        (folder := tmp_path / str(number)).mkdir()
+        kind = {"speculation": "draft-simple", "draft_max": 4} if draft else {}
+        with served(artifact, model, folder, draft=draft, **kind) as server:
+            answers.append(server.ask(Question("once upon", 24), timeout=60))
+    plain, same, noise = answers
+    assert (plain.drafted_tokens, plain.accepted_tokens) == (None, None)
+    assert plain.text == same.text == noise.text
+    assert same.drafted_tokens
+    assert same.drafted_tokens == same.accepted_tokens
+    assert noise.drafted_tokens
+    assert (noise.accepted_tokens or 0) < noise.drafted_tokens
+
+
+def test_an_adapter_changes_the_answers(artifact: Artifact, model: Path, tmp_path: Path) -> None:
+    adapter = str(write_tiny_lora(tmp_path / "style.gguf"))
+    texts = []
+    for number, scale in enumerate((0.0, 1.0)):
+        (folder := tmp_path / str(number)).mkdir()
+        with served(artifact, model, folder, adapters=((adapter, scale),)) as server:
+            texts.append(server.ask(Question("once upon", 12), timeout=60).text)
+    assert texts[0] != texts[1]
 
 
 def test_a_question_that_is_too_long_is_refused_and_the_next_is_answered(

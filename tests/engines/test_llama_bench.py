@@ -103,6 +103,8 @@ def test_a_missing_key_is_refused(key: str) -> None:
     [
         ({"n_threads": 4}, "used threads 4 instead of 2"),
         ({"type_k": "q8_0"}, "used cache_type_k q8_0 instead of f16"),
+        ({"poll": 0}, "used poll 0 instead of 50"),
+        ({"cpu_strict": True}, "used cpu_strict True instead of False"),
         ({"avg_ns": 47846}, "is not that of its samples"),
         ({"samples_ns": [0, 1, 2]}, "a time of 0 or less"),
         ({"samples_ns": []}, "samples_ns"),
@@ -151,13 +153,23 @@ def argv(tool: Tool, **parameters: Any) -> str:
 
 
 def test_the_command_of_each_version() -> None:
-    common = "/b/llama-bench -m /b/m.gguf -o jsonl -p 16 -n 8 -d 0 -r 3 -ctk f16 -ctv f16"
-    assert argv(NEW, warmup=True) == f"{common} -b 2048 -ub 512 -t 2 -lm mmap --repack 1"
-    assert argv(CLASSIC, warmup=True) == f"{common} -b 2048 -ub 512 -t 2 -mmp 1"
+    common = "/b/llama-bench -m /b/m.gguf -o jsonl -p 16 -n 8 -d 0 -r 3"
+    common += " -b 2048 -ub 512 -ctk f16 -ctv f16 -t 2"
+    assert argv(NEW, warmup=True) == f"{common} -lm mmap --repack 1"
+    assert argv(CLASSIC, warmup=True) == f"{common} -mmp 1"
     assert "--no-warmup" in argv(NEW, warmup=False)
     assert argv(NEW, mmap=False, repack=False).endswith("-lm none --repack 0")
     assert argv(CLASSIC, mmap=False).endswith("-mmp 0")
-    assert "-ctk q8_0 -ctv q4_0" in argv(NEW, cache_type_k="Q8_0", cache_type_v="q4_0")
+    types = {"cache_type_k": "Q8_0", "cache_type_v": "q4_0", "flash_attention": True}
+    assert "-ctk q8_0 -ctv q4_0" in argv(NEW, **types)
+    assert "-fa on" in argv(NEW, **types)
+    assert "-fa 1" in argv(CLASSIC, **types)
+    assert "-fa 0" in argv(CLASSIC, flash_attention=False)
+    assert argv(NEW, cpu_strict=True, poll=0, prio=2).endswith(
+        "-C 0x3 --cpu-strict 1 --poll 0 --prio 2"
+    )
+    with pytest.raises(ConfigError, match="threads_batch: unknown key"):
+        argv(NEW, threads_batch=2)
 
 
 def test_a_classic_version_cannot_be_kept_from_repacking() -> None:
@@ -178,11 +190,21 @@ def test_nothing_to_measure_is_refused() -> None:
         ENGINE.parameters({"prompt_tokens": 0, "tokens": 0})
 
 
+def test_flash_attention_is_what_was_asked_for() -> None:
+    lines = [{**line, "flash_attn": False} for line in recorded("new")]
+    stdout = "".join(json.dumps(line) + "\n" for line in lines).encode()
+    with pytest.raises(OutputNotUnderstood, match="used flash_attention False instead of True"):
+        ENGINE.parse(
+            RawOutput(stdout, b"", b""), ENGINE.parameters({**ASKED, "flash_attention": True})
+        )
+
+
 def test_memory_counts_the_longer_test_and_the_cache_type() -> None:
     described = model(kv_bytes_per_position=64)
     plain = ENGINE.memory(ENGINE.parameters({"depth": 100}), described)
     assert plain.kv_bytes == 64 * (100 + 512)
-    small = ENGINE.parameters({"depth": 100, "cache_type_k": "q8_0", "cache_type_v": "q8_0"})
+    types = {"cache_type_k": "q8_0", "cache_type_v": "q8_0", "flash_attention": True}
+    small = ENGINE.parameters({"depth": 100, **types})
     assert ENGINE.memory(small, described).kv_bytes == 34 * (100 + 512)
 
 

@@ -77,7 +77,7 @@ def test_success_is_no_failure() -> None:
         (1, "main: prompt is too long (900 tokens, max 508)", "does not fit", "context"),
         (1, "error: --no-conversation is not supported by llama-cli", "only chats", "completion"),
         (1, "error: invalid argument: -no-cnv", "only chats", "completion"),
-        (1, "error: invalid argument: -fit", "arguments", "version"),
+        (1, "error: invalid argument: -fit", "refuses the argument -fit", "version"),
         (137, "", "SIGKILL: most likely by the kernel, because memory ran out", "smaller"),
         (132, "", "SIGILL: an instruction that this CPU does not support", "another CPU"),
         (130, "", "SIGINT", "again"),

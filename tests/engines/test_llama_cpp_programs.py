@@ -193,7 +193,8 @@ def test_warmup_and_repacking_only_where_it_fits(
 
 
 def test_what_the_recipe_says_is_not_overruled() -> None:
-    asked = ENGINE.parameters({"tokens": 4, "threads": 2, "warmup": True, "repack": True})
+    told = {"threads": 2, "threads_batch": 4, "warmup": True, "repack": True}
+    asked = ENGINE.parameters({"tokens": 4, **told})
     assert ENGINE.resolve_defaults(asked, facts(GIB), model("Q8_0", 8 * GIB)).parameters == asked
 
 

@@ -129,6 +129,7 @@ def test_too_few_tokens_give_no_statistics() -> None:
 def test_the_command_of_each_version() -> None:
     inputs = Inputs("/b/p", "/b/m.gguf", files={"base_logits": "/b/l"})
     common = "/b/p -m /b/m.gguf --kl-divergence --kl-divergence-base /b/l -c 512 -b 2048 -ub 512"
+    common += " -ctk f16 -ctv f16"
     asked = ENGINE.parameters({})
     assert " ".join(ENGINE.command(Tool("p", "classic"), asked, inputs)) == common
     argv = ENGINE.command(Tool("p", "new"), asked, inputs)

@@ -127,7 +127,8 @@ def argv(profile: str, **parameters: object) -> str:
 
 
 def test_the_command_of_each_version() -> None:
-    common = "/b/p -m /b/m.gguf -f /b/t --no-escape -c 512 --chunks -1 -b 2048 -ub 512 -t 4"
+    common = "/b/p -m /b/m.gguf -f /b/t --no-escape -c 512 --chunks -1 -b 2048 -ub 512"
+    common += " -ctk f16 -ctv f16 -t 4"
     assert argv("classic", threads=4) == common
     assert argv("new", threads=4) == f"{common} -fit off --no-warmup"
     assert "-c 64 --chunks 3" in argv("new", context=64, chunks=3)

@@ -130,3 +130,22 @@ def test_a_reader_of_one_kind_names_the_command_for_all(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as refused:
         load_evaluation(timing)
     assert refused.value.hint == f"run it with `labctl run {timing}`"
+
+
+def test_a_draft_is_a_model_of_the_recipe_with_a_file() -> None:
+    start = "{start: host, model: large, draft: small, lora: [{file: x.gguf, scale: 0.5}]}"
+    text = GOOD[: GOOD.index("models:")] + (
+        "models:\n  small: {file: small.gguf}\n  large: {file: large.gguf}\n"
+        f"endpoints:\n  one: {start}\n" + GOOD[GOOD.index("prompts:") :]
+    )
+    recipe = load(text)
+    assert recipe.measured_models() == ["large", "small"]
+    assert recipe.evaluated_models() == ["large"]
+    assert recipe.endpoints["one"].scaled_lora == (("x.gguf", 0.5),)
+    assert "endpoints.one.draft: no model 'smal'" in problems(
+        text.replace("draft: small", "draft: smal")
+    )
+    declared = text.replace("{file: small.gguf}", "{declared: {name: Small}}")
+    assert "endpoints.one.draft: this model is declared" in problems(declared)
+    url = text.replace("start: host", 'url: "http://127.0.0.1:9", api: llama-server')
+    assert "endpoints.one.draft: goes with start" in problems(url)

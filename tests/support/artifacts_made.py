@@ -30,6 +30,7 @@ def make_artifact(
     zig: str = "0.17.0",
     day: int = 0,
     source: SourceIdentity | None = None,
+    options: tuple[str, ...] | None = None,
 ) -> Artifact:
     """Publish an artifact with ``tools`` and make it the current one; a later ``day`` is newer.
 
@@ -60,6 +61,7 @@ def make_artifact(
             sections={},
             smoke=SmokeRun(done=False, reason="made by a test"),
             infer=None,
+            options=options,
             built=_FIRST + timedelta(days=day),
         )
     key = hashlib.sha256(f"{target} {product} {version} {zig} {day}".encode()).hexdigest()

@@ -1,5 +1,6 @@
 """``labctl models logits``."""
 
+import platform
 from pathlib import Path
 
 import click
@@ -15,6 +16,7 @@ from labctl.models.quantizer import find_host_tool, find_quantizer
 from labctl.suggestions import unknown
 from labctl.units import counted, size
 
+_TOOL = "llama-perplexity"
 _EXAMPLE = "Example: labctl models logits llama --text texts/wiki.txt -o logits/llama.bin"
 
 
@@ -41,6 +43,13 @@ _EXAMPLE = "Example: labctl models logits llama --text texts/wiki.txt -o logits/
     help="Tokens of each chunk.",
 )
 @click.option("--chunks", type=click.IntRange(1), help="Maximum number of chunks; default: all.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Another parameter of the task perplexity, such as cache_type_k=q8_0; repeatable.",
+)
 @click.pass_obj
 def logits(
     invocation: Invocation,
@@ -50,6 +59,7 @@ def logits(
     output: Path,
     context: int,
     chunks: int | None,
+    settings: tuple[str, ...],
 ) -> None:
     """Write a model's logits over a text, on this host.
 
@@ -57,6 +67,11 @@ def logits(
     the lab's models, or a GGUF file. With a vocabulary of 128,000 tokens and the default context, a
     chunk takes 65 MB.
     """
+    from labctl.build.spec import find_spec
+    from labctl.config.recipe import EngineChoice
+    from labctl.config.set_values import set_values
+    from labctl.engines.base import Inputs
+    from labctl.engines.registry import make_engine
     from labctl.models.logits import write_logits
     from labctl.models.resolve import resolve
 
@@ -70,7 +85,14 @@ def logits(
             )
         known = {model: ModelSource(file=str(Path(model).resolve()), lock=False)}
     target = lab.lab.only_target
-    program = find_host_tool("llama-perplexity", target, lab.root)
+    engine = make_engine(EngineChoice(name="llama_cpp", task="perplexity"))
+    limit = {} if chunks is None else {"chunks": chunks}
+    asked = engine.parameters({"context": context, **limit, **set_values(settings)})
+    program = find_host_tool(_TOOL, target, lab.root)
+    spec, _ = find_spec(target or f"host-{platform.machine()}", engine.product, lab.root)
+    version = spec.versions.get(program.version or "")
+    tool = engine.tool([_TOOL], offered=spec.tools_of(version) if version else [])
+    asked = engine.for_version(tool, asked)
     with ProgressView() as view:
         shown = Steps(view)
         found = resolve(
@@ -80,12 +102,14 @@ def logits(
             find_quantizer=lambda: find_quantizer(target, lab.root),
             progress=shown.step,
         )
+        files = {"text": str(text.absolute())}
+        inputs = Inputs(str(program.argv[-1]), str(found[model].path.absolute()), files=files)
         made = write_logits(
             found[model],
             text,
             output,
-            context=context,
-            chunks=chunks,
+            command=[*map(str, program.argv[:-1]), *engine.command(tool, asked, inputs)],
+            parameters=asked.model_dump(mode="json", exclude_none=True),
             program=program,
             progress=shown.step,
         )

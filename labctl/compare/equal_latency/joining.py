@@ -28,11 +28,12 @@ from labctl.errors import ConfigError
 from labctl.evaluation.accuracy import Accuracy
 from labctl.records.board import Execution
 from labctl.records.evaluation import EndpointRecord, EvaluationRecord
-from labctl.records.trial import ModelIdentity, TrialRecord
+from labctl.records.trial import AdapterIdentity, ModelIdentity, TrialRecord
 from labctl.results.summary import good_trials
 from labctl.suggestions import unknown
 
 _DIGITS = 12
+_NO_ADAPTER = "none"
 
 
 @dataclass(frozen=True)
@@ -203,10 +204,14 @@ def _agree(
     _check_templates(evaluation.record, model.key, endpoints, findings)
     temperatures = [evaluation.record.sampling.temperature]
     served = [_served(one) for one in endpoints]
-    sides = (
+    sides: tuple[tuple[str, Sequence[object], Sequence[object]], ...] = (
         ("temperature", temperatures, [_timed(one, "temperature") for one in trials]),
         (KV_TYPE, served, [engine_of(one).cache_type(one.parameters) for one in trials]),
     )
+    adapted = [_adapters(one.adapters) for one in endpoints if one.sha256_proven]
+    timed_with = [_adapters(one.model.adapters) for one in trials]
+    if {*adapted, *timed_with} - {_NO_ADAPTER}:
+        sides = (*sides, ("adapters", adapted, timed_with))
     for what, mine, theirs in sides:
         recorded = _texts(mine)
         timed = _texts(theirs)
@@ -255,6 +260,11 @@ def _contradicted(model: str, trials: Sequence[TrialRecord], runs: Sequence[str]
 
 def _timed(trial: TrialRecord, key: str) -> JsonValue:
     return trial.parameters.get(key, trial.comparability.get(key))
+
+
+def _adapters(found: Sequence[AdapterIdentity]) -> str:
+    said = (f"{one.sha256[:_DIGITS]} x {one.scale:g}" for one in found)
+    return " + ".join(said) or _NO_ADAPTER
 
 
 def _served(endpoint: EndpointRecord) -> str | None:

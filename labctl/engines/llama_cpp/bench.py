@@ -31,7 +31,7 @@ from labctl.engines.llama_cpp.parameters import (
     resolve_defaults,
 )
 from labctl.engines.progress import RUNNING, ProgramProgress, Seen
-from labctl.errors import ConfigError, LabctlError, OutputNotUnderstood
+from labctl.errors import LabctlError, OutputNotUnderstood
 from labctl.records.board import BoardFacts
 from labctl.records.timing import BenchTest, TimingRecord
 from labctl.records.trial import Check, JobStatus, ModelIdentity
@@ -57,6 +57,10 @@ class _Line(FailFastModel):
     n_threads: int
     type_k: str
     type_v: str
+    cpu_strict: bool
+    poll: int
+    #: A number in newer versions: 0 is off, 1 on, -1 automatic.
+    flash_attn: bool | int
     n_prompt: int = Field(ge=0)
     n_gen: int = Field(ge=0)
     n_depth: int = Field(ge=0)
@@ -75,6 +79,10 @@ class LlamaBench(Engine[LlamaBenchParameters]):
     workload_parameters = ("depth", "repetitions")
     cache_types = CACHE_TYPE_PARAMETERS
 
+    def for_version(self, tool: Tool, parameters: LlamaBenchParameters) -> LlamaBenchParameters:
+        """Decide flash attention: on, in the classic version off."""
+        return programs.for_version(tool, parameters)
+
     def resolve_defaults(
         self,
         parameters: LlamaBenchParameters,
@@ -92,10 +100,7 @@ class LlamaBench(Engine[LlamaBenchParameters]):
         text_bytes: int | None = None,  # noqa: ARG002 - batches are full
     ) -> MemoryNeed:
         """Return weights, the cache of the longer test, and compute buffer."""
-        cache = (parameters.cache_type_k, parameters.cache_type_v)
-        return memory_need(
-            parameters, model, context=parameters.context, cache=cache, mapped=parameters.mmap
-        )
+        return memory_need(parameters, model, context=parameters.context)
 
     def token_counts(self, parameters: LlamaBenchParameters, text_bytes: int) -> TokenCounts:  # noqa: ARG002 - it reads none
         """Count each repetition of both tests; a warm-up is a whole prompt and one token."""
@@ -110,20 +115,10 @@ class LlamaBench(Engine[LlamaBenchParameters]):
 
     def command(self, tool: Tool, parameters: LlamaBenchParameters, inputs: Inputs) -> list[str]:
         """Return the argument vector. Raises ConfigError if a classic version must not repack."""
-        argv = [*programs.start(inputs), "-o", "jsonl"]
+        argv = [*programs.start(tool, inputs), "-o", "jsonl"]
         argv += ["-p", str(parameters.prompt_tokens), "-n", str(parameters.tokens)]
         argv += ["-d", str(parameters.depth), "-r", str(parameters.repetitions)]
-        argv += ["-ctk", parameters.cache_type_k, "-ctv", parameters.cache_type_v]
-        argv += programs.common_words(parameters)
-        if tool.profile == programs.NEW:
-            argv += ["-lm", "mmap" if parameters.mmap else "none"]
-            return [*argv, "--repack", "0" if parameters.repack is False else "1"]
-        if parameters.repack is False:
-            raise ConfigError(
-                "this version's llama-bench has no option to disable repacking",
-                hint="use a newer version, or set repack: true if the copies fit in memory",
-            )
-        return [*argv, "-mmp", "1" if parameters.mmap else "0"]
+        return argv + programs.common_words(tool, parameters, inputs)
 
     def progress(self, seen: Seen, parameters: LlamaBenchParameters) -> ProgramProgress:
         """Return the progress: one line per finished test."""
@@ -187,6 +182,9 @@ def _require_consistent(line: _Line, parameters: LlamaBenchParameters) -> None:
         "threads": line.n_threads,
         "cache_type_k": line.type_k,
         "cache_type_v": line.type_v,
+        "cpu_strict": line.cpu_strict,
+        "poll": line.poll,
+        "flash_attention": line.flash_attn != 0,
     }
     for name, value in expected.items():
         asked = getattr(parameters, name)

@@ -42,6 +42,11 @@ class LlamaCpp(Engine[LlamaCppParameters]):
     workload_parameters = ("context", "ignore_eos", "log_jsonl", "seed", "temperature")
     cache_types = CACHE_TYPE_PARAMETERS
     uses_prompt = True
+    uses_adapters = True
+
+    def for_version(self, tool: Tool, parameters: LlamaCppParameters) -> LlamaCppParameters:
+        """Decide flash attention: on, in the classic version off."""
+        return programs.for_version(tool, parameters)
 
     def resolve_defaults(
         self,

@@ -38,6 +38,10 @@ CacheType = Annotated[
 ]
 
 
+#: Types of which a value is not a float: llama.cpp reads such values (V) only in flash attention.
+_QUANTIZED = frozenset(CACHE_TYPES) - {"f32", "f16", "bf16"}
+
+
 class LlamaParameters(EngineParameters):
     """Parameters common to all programs of llama.cpp."""
 
@@ -50,6 +54,51 @@ class LlamaParameters(EngineParameters):
         None,
         description="let llama.cpp copy weights to a faster layout in memory that cannot be paged"
         " out; default: yes, if the copies fit in the board's memory",
+    )
+    mmap: bool = Field(
+        default=True,
+        description="map the model's file (-lm mmap); false reads it into memory that cannot be"
+        " paged out (-lm none, --no-mmap)",
+    )
+    cache_type_k: CacheType = Field("f16", description="type of the cache's keys (-ctk)")
+    cache_type_v: CacheType = Field(
+        "f16",
+        description="type of the cache's values (-ctv); a quantized one needs flash_attention",
+    )
+    flash_attention: bool | None = Field(
+        None,
+        description="flash attention (-fa); default: that of the version: on, in the classic"
+        " version off",
+    )
+    cpu_strict: bool = Field(
+        default=False,
+        description="bind each thread to its own CPU (-C, --cpu-strict), of the CPUs that the"
+        " program may use",
+    )
+    poll: int = Field(
+        50, ge=0, le=100, description="how long a thread spins for work before it sleeps (--poll)"
+    )
+    prio: int = Field(
+        0,
+        ge=0,
+        le=3,
+        description="priority of the threads (--prio): 0 normal to 3 real time; above 0 needs root",
+    )
+
+    @model_validator(mode="after")
+    def _values_that_can_be_read(self) -> Self:
+        if self.cache_type_v in _QUANTIZED and not self.flash_attention:
+            raise ValueError(
+                f"cache_type_v {self.cache_type_v} needs flash attention; set flash_attention: true"
+            )
+        return self
+
+
+class BatchThreads(LlamaParameters):
+    """Parameters of the programs that may read a prompt with another number of threads."""
+
+    threads_batch: int | None = Field(
+        None, ge=1, le=512, description="CPU threads for prompts (-tb); default: `threads`"
     )
 
 
@@ -69,7 +118,7 @@ class TimedParameters(LlamaParameters):
     )
 
 
-class LlamaCppParameters(TimedParameters):
+class LlamaCppParameters(TimedParameters, BatchThreads):
     """Parameters of a text completion."""
 
     tokens: int = Field(ge=1, le=_MOST_TOKENS, description="tokens to generate (-n)")
@@ -138,9 +187,6 @@ class LlamaBenchParameters(TimedParameters):
     repetitions: int = Field(
         5, ge=1, le=1000, description="repetitions of each test in one process (-r)"
     )
-    cache_type_k: CacheType = Field("f16", description="type of the cache's keys (-ctk)")
-    cache_type_v: CacheType = Field("f16", description="type of the cache's values (-ctv)")
-    mmap: bool = Field(default=True, description="map the model's file instead of reading it")
 
     @model_validator(mode="after")
     def _something_to_measure(self) -> Self:
@@ -154,7 +200,15 @@ class LlamaBenchParameters(TimedParameters):
         return self.depth + max(self.prompt_tokens, self.tokens)
 
 
-class LlamaServerParameters(TimedParameters):
+#: The kind of speculation that needs a draft model.
+WITH_DRAFT = "draft-simple"
+#: Kinds that need no model made for them; source: ``common/speculative.cpp``.
+Speculation = Literal[
+    "draft-simple", "ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache"
+]
+
+
+class LlamaServerParameters(TimedParameters, BatchThreads):
     """Parameters of llama-server; each question brings its own settings."""
 
     context: int = Field(
@@ -169,9 +223,33 @@ class LlamaServerParameters(TimedParameters):
         le=256,
         description="questions answered at once, each with its own context (-np); the others wait",
     )
+    speculation: Speculation | None = Field(
+        None,
+        description="speculative decoding (--spec-type), newer versions only; draft-simple uses the"
+        " endpoint's `draft`, the others the text so far",
+    )
+    draft_max: int | None = Field(
+        None,
+        ge=1,
+        le=1024,
+        description="most tokens that the draft guesses (--spec-draft-n-max); 3",
+    )
+    draft_min: int | None = Field(
+        None, ge=0, le=1024, description="fewest tokens worth a check (--spec-draft-n-min); 0"
+    )
+
+    @model_validator(mode="after")
+    def _draft_that_is_used(self) -> Self:
+        given = [name for name in ("draft_max", "draft_min") if getattr(self, name) is not None]
+        if given and self.speculation != WITH_DRAFT:
+            raise ValueError(f"{given[0]} goes with speculation: {WITH_DRAFT}")
+        most = 3 if self.draft_max is None else self.draft_max
+        if (self.draft_min or 0) > most:
+            raise ValueError(f"draft_min {self.draft_min} is above draft_max, {most}")
+        return self
 
 
-class ChunkParameters(LlamaParameters):
+class ChunkParameters(BatchThreads):
     """Parameters of programs that read a text in chunks."""
 
     context: int = Field(
@@ -214,8 +292,10 @@ def resolve_defaults(
 ) -> Resolved[P]:
     """Replace every ``None``; report values that labctl cannot choose and leaves to llama.cpp.
 
-    A need close to the limit counts as too much, since it is an estimate.
+    A need close to the limit counts as too much, since it is an estimate. Raises ConfigError for
+    what the board or the model cannot have.
     """
+    _require_possible(parameters, facts, model)
     decided: dict[str, object] = {}
     notes = []
     if parameters.threads is None:
@@ -223,6 +303,10 @@ def resolve_defaults(
             decided["threads"] = facts.cores
         else:
             notes.append("the board does not report its cores: llama.cpp chooses the threads")
+    if isinstance(parameters, BatchThreads) and parameters.threads_batch is None:
+        decided["threads_batch"] = decided.get("threads", parameters.threads)
+    if parameters.flash_attention is None and _without_flash_attention(model):
+        decided["flash_attention"] = False
     available = facts.memory_available_bytes
     warmup_open = isinstance(parameters, TimedParameters) and parameters.warmup is None
     if available is None and (warmup_open or parameters.repack is None):
@@ -254,6 +338,32 @@ def resolve_defaults(
     return Resolved(resolved, tuple(notes))
 
 
+def _require_possible(parameters: LlamaParameters, facts: BoardFacts, model: ModelIdentity) -> None:
+    if parameters.flash_attention and _without_flash_attention(model):
+        raise ConfigError(
+            f"{model.key}: llama.cpp has no flash attention for {model.architecture}",
+            hint="leave out flash_attention",
+        )
+    if parameters.prio > 0 and facts.may_raise_priority is False:
+        raise ConfigError(
+            f"parameters: prio {parameters.prio}: programs of this board may not raise their"
+            " priority",
+            hint="leave it out, or use a board whose shell is root",
+        )
+    most = max(parameters.threads or 1, getattr(parameters, "threads_batch", None) or 1)
+    if parameters.cpu_strict and facts.cores and most > facts.cores:
+        raise ConfigError(
+            f"parameters: cpu_strict: {most} threads on {facts.cores} CPUs: two that spin on one"
+            " CPU hardly come to an end",
+            hint=f"use at most {facts.cores} threads",
+        )
+
+
+def _without_flash_attention(model: ModelIdentity) -> bool:
+    """Return True if llama.cpp forces flash attention off (``llama_init_from_model``)."""
+    return model.architecture == "grok"
+
+
 def _locks_too_much(parameters: LlamaParameters, available: int | None, need: MemoryNeed) -> bool:
     locks = isinstance(parameters, LlamaCppParameters) and parameters.mlock
     return locks and available is not None and need.total_bytes > available
@@ -283,31 +393,32 @@ def memory_need(
     model: ModelIdentity,
     *,
     context: int,
-    cache: tuple[str, str] = ("f16", "f16"),
-    mapped: bool = True,
     locked: bool = False,
     prompt_tokens: int | None = None,
 ) -> MemoryNeed:
     """Return the memory of one run.
 
-    ``repack`` counts unless it is off; ``cache``: types of keys and values. Weights that are not
-    ``mapped`` are read into the program's own memory, unchanged. ``locked`` weights stay in memory,
-    even if they are never read. Keys and values are assumed to have the same width, as in nearly
-    all models. A short prompt does not touch all pages of the compute buffers, and untouched pages
-    use no memory; without ``prompt_tokens`` the batches are full.
+    ``repack`` counts unless it is off. Weights that are not mapped are read into the program's own
+    memory, unchanged. ``locked`` weights stay in memory, even if they are never read. Keys and
+    values are assumed to have the same width, as in nearly all models. A short prompt does not
+    touch all pages of the compute buffers, and untouched pages use no memory; without
+    ``prompt_tokens`` the batches are full.
     """
     if model.tensor_bytes is None or model.reused_bytes is None:
         raise ConfigError(f"the model {model.key!r} is not a GGUF file, which llama.cpp needs")
-    share = sum(CACHE_TYPES[kind] for kind in cache) / (2 * CACHE_TYPES["f16"])
+    cache = CACHE_TYPES[parameters.cache_type_k] + CACHE_TYPES[parameters.cache_type_v]
+    share = cache / (2 * CACHE_TYPES["f16"])
     in_f16 = model.kv_bytes_per_position
     per_position = None if in_f16 is None else round(in_f16 * share)
     copied = 0 if parameters.repack is False else repacked_bytes(model)
+    mapped = model.tensor_bytes if locked else model.reused_bytes
     return MemoryNeed(
-        mapped_bytes=(model.tensor_bytes if locked else model.reused_bytes) if mapped else 0,
-        repacked_bytes=copied if mapped else model.tensor_bytes,
+        mapped_bytes=mapped if parameters.mmap else 0,
+        repacked_bytes=copied if parameters.mmap else model.tensor_bytes,
         kv_bytes=None if per_position is None else per_position * context,
         compute_bytes=_compute_bytes(parameters, model, context, prompt_tokens),
         kv_bytes_per_position=per_position,
+        adapter_bytes=sum(adapter.tensor_bytes for adapter in model.adapters),
         program_bytes=_PROGRAM_BYTES + _VOCABULARY_ENTRY_BYTES * (model.vocabulary or 0),
     )
 

@@ -62,6 +62,11 @@ class ChunkEngine(Engine[ChunkT]):
     roles = Roles(threads="threads", batch="ubatch")
     workload_parameters = ("chunks", "context")
     cache_types = CACHE_TYPE_PARAMETERS
+    uses_adapters = True
+
+    def for_version(self, tool: Tool, parameters: ChunkT) -> ChunkT:
+        """Decide flash attention: on, in the classic version off."""
+        return programs.for_version(tool, parameters)
 
     def resolve_defaults(
         self,
@@ -89,9 +94,8 @@ class ChunkEngine(Engine[ChunkT]):
     def _argv(
         self, tool: Tool, parameters: ChunkT, inputs: Inputs, words: Sequence[str]
     ) -> list[str]:
-        argv = [*programs.start(inputs), *words, *programs.common_words(parameters)]
-        if parameters.repack is False:
-            argv.append("--no-repack")
+        argv = [*programs.start(tool, inputs), *words]
+        argv += programs.common_words(tool, parameters, inputs)
         # A warm-up does not change the estimate; older versions always make one.
         return [*argv, "-fit", "off", "--no-warmup"] if tool.profile == programs.NEW else argv
 

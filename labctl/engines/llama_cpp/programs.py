@@ -16,10 +16,13 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from labctl.config.recipe_parts import cpu_numbers
 from labctl.engines.base import Inputs, RawOutput, Tool
 from labctl.engines.llama_cpp.parameters import (
+    LlamaBenchParameters,
     LlamaCppParameters,
     LlamaParameters,
+    P,
     TimedParameters,
 )
 from labctl.engines.outcome import diagnose_outcome
@@ -39,20 +42,18 @@ class VersionProfile:
     name: str
     program: str
     flags: tuple[str, ...]
-    #: Locks the weights in memory.
-    lock: tuple[str, ...]
     #: Prints JSON with the program's own stamps.
     jsonl: tuple[str, ...] = ()
 
 
 #: Best first. ``-fit off``: newer versions otherwise shrink the context by themselves.
 COMPLETIONS = (
-    VersionProfile(
-        "completion", "llama-completion", ("-fit", "off"), ("-lm", "mmap+mlock"), ("--log-jsonl",)
-    ),
-    VersionProfile("classic", "llama-cli", (), ("--mlock",)),
+    VersionProfile("completion", "llama-completion", ("-fit", "off"), ("--log-jsonl",)),
+    VersionProfile(CLASSIC, "llama-cli", ()),
 )
 
+#: Characters that end a path in ``--lora-scaled PATH:SCALE,…``.
+_LORA_SEPARATORS = ':,"'
 #: Flags that are the same in every version.
 _COMMON = (
     "-no-cnv",
@@ -100,14 +101,76 @@ def _built(tool: Tool, available: Collection[str], task: str) -> Tool:
     return tool
 
 
-def common_words(parameters: LlamaParameters) -> list[str]:
-    """Return the flags that all programs share."""
+def common_words(tool: Tool, parameters: LlamaParameters, inputs: Inputs) -> list[str]:
+    """Return the flags that all programs share, as this version of this program knows them.
+
+    Values that are llama.cpp's defaults in all versions are left out. Raises ConfigError if the
+    version has no flag for one.
+    """
     words = ["-b", str(parameters.batch), "-ub", str(parameters.ubatch)]
+    words += ["-ctk", parameters.cache_type_k, "-ctv", parameters.cache_type_v]
     if parameters.threads is not None:
         words += ["-t", str(parameters.threads)]
     if isinstance(parameters, TimedParameters) and parameters.warmup is False:
         words.append("--no-warmup")
+    is_bench = isinstance(parameters, LlamaBenchParameters)
+    switches = _bench_switches if is_bench else _switches
+    return [*words, *switches(tool, parameters), *_placement(parameters, inputs)]
+
+
+def _bench_switches(tool: Tool, parameters: LlamaParameters) -> list[str]:
+    """Return switches that are 0 or 1 for llama-bench; all of them are passed."""
+    words = []
+    if parameters.flash_attention is not None:
+        values = ("off", "on") if tool.profile == NEW else ("0", "1")
+        words += ["-fa", values[parameters.flash_attention]]
+    if tool.profile == NEW:
+        words += ["-lm", "mmap" if parameters.mmap else "none"]
+        return [*words, "--repack", "0" if parameters.repack is False else "1"]
+    if parameters.repack is False:
+        raise ConfigError(
+            "this version's llama-bench has no option to disable repacking",
+            hint="use a newer version, or set repack: true if the copies fit in memory",
+        )
+    return [*words, "-mmp", "1" if parameters.mmap else "0"]
+
+
+def _switches(tool: Tool, parameters: LlamaParameters) -> list[str]:
+    words = ["--no-repack"] if parameters.repack is False else []
+    locked = isinstance(parameters, LlamaCppParameters) and parameters.mlock
+    if tool.profile == CLASSIC:
+        words += ["-fa"] if parameters.flash_attention else []
+        words += [] if parameters.mmap else ["--no-mmap"]
+        return [*words, "--mlock"] if locked else words
+    if parameters.flash_attention is not None:
+        words += ["-fa", "on" if parameters.flash_attention else "off"]
+    if locked or not parameters.mmap:
+        modes = ["mmap"] * parameters.mmap + ["mlock"] * locked
+        words += ["-lm", "+".join(modes) or "none"]
     return words
+
+
+def _placement(parameters: LlamaParameters, inputs: Inputs) -> list[str]:
+    """Return the flags for CPUs, polling and priority of threads, of prompts too.
+
+    With ``-tb``, threads for prompts are a pool of their own, which inherits nothing from the other
+    (``postprocess_cpu_params`` in ``common/common.cpp``).
+    """
+    threads, batch = parameters.threads, getattr(parameters, "threads_batch", None)
+    words, of_batch = [], []
+    if parameters.cpu_strict:
+        allowed = cpu_numbers(inputs.cpus) if inputs.cpus else range(max(threads or 1, batch or 1))
+        mask = f"0x{sum(1 << cpu for cpu in allowed):x}"
+        words += ["-C", mask, "--cpu-strict", "1"]
+        of_batch += ["-Cb", mask, "--cpu-strict-batch", "1"]
+    for name in ("poll", "prio"):
+        value = getattr(parameters, name)
+        if value != LlamaParameters.model_fields[name].default:
+            words += [f"--{name}", str(value)]
+            of_batch += [f"--{name}-batch", str(value)]
+    if batch in (None, threads):
+        return words
+    return [*words, "-tb", str(batch), *of_batch]
 
 
 def complete(tool: Tool, parameters: LlamaCppParameters, inputs: Inputs) -> list[str]:
@@ -115,16 +178,12 @@ def complete(tool: Tool, parameters: LlamaCppParameters, inputs: Inputs) -> list
     if not inputs.prompt:
         raise ConfigError("the prompt is empty", hint="llama.cpp needs at least one token")
     profile = next(d for d in COMPLETIONS if d.name == tool.profile)
-    argv = [*start(inputs), *_COMMON, *profile.flags]
+    argv = [*start(tool, inputs), *_COMMON, *profile.flags]
     argv += ["-n", str(parameters.tokens), "-c", str(parameters.context)]
     argv += ["--seed", str(parameters.seed), "--temp", f"{parameters.temperature:g}"]
-    argv += common_words(parameters)
+    argv += common_words(tool, parameters, inputs)
     if parameters.ignore_eos:
         argv.append("--ignore-eos")
-    if parameters.repack is False:
-        argv.append("--no-repack")
-    if parameters.mlock:
-        argv += profile.lock
     if parameters.log_jsonl:
         if not profile.jsonl:
             raise ConfigError(
@@ -135,11 +194,33 @@ def complete(tool: Tool, parameters: LlamaCppParameters, inputs: Inputs) -> list
     return [*argv, "-p", inputs.prompt]
 
 
-def start(inputs: Inputs) -> list[str]:
-    """Return program and model."""
+def for_version(tool: Tool, parameters: P) -> P:
+    """Decide the parameters whose default differs between versions."""
+    if parameters.flash_attention is not None:
+        return parameters
+    return parameters.model_copy(update={"flash_attention": tool.profile != CLASSIC})
+
+
+def start(tool: Tool, inputs: Inputs) -> list[str]:
+    """Return program, model and adapters. Raises ConfigError."""
     if inputs.model is None:
         raise ConfigError("llama.cpp needs a model", hint="name one in the recipe's models")
-    return [inputs.program, "-m", inputs.model]
+    words = [inputs.program, "-m", inputs.model]
+    if tool.profile == CLASSIC:
+        return words + [
+            word
+            for path, scale in inputs.adapters
+            for word in ("--lora-scaled", path, f"{scale:g}")
+        ]
+    for path, _ in inputs.adapters:
+        if wrong := sorted(set(path) & set(_LORA_SEPARATORS)):
+            raise ConfigError(
+                f"the path of an adapter has a {wrong[0]!r} in it, which llama.cpp takes for a"
+                f" separator: {path}",
+                hint="put it elsewhere",
+            )
+    scaled = ",".join(f"{path}:{scale:g}" for path, scale in inputs.adapters)
+    return [*words, "--lora-scaled", scaled] if scaled else words
 
 
 _TAIL_BYTES = 64 * 1024
@@ -223,6 +304,11 @@ _SYMPTOMS = (
         f"{_DEPLOY_AGAIN}; llama-bench shows no details: try the model with task: completion",
     ),
     _symptom(
+        r"cache type \w{1,20} with block size \d{1,9} does not divide",
+        "a cache of this type needs wider heads than the model has",
+        "use a type without blocks: f16, bf16 or f32",
+    ),
+    _symptom(
         r"failed to create context",
         "the board has too little memory for the context, or the program does not know its cache"
         " type",
@@ -239,9 +325,9 @@ _SYMPTOMS = (
         "build the artifact with llama-completion",
     ),
     _symptom(
-        r"error: invalid (?:argument|parameter for argument): ",
-        "this version of llama.cpp does not know one of the arguments",
-        "check the artifact's version label",
+        r"error: (?:invalid|unknown) (?:argument|parameter for argument): (?P<what>-[\w-]{1,60})",
+        "this version of llama.cpp refuses the argument",
+        "leave out the parameter that needs it, or use another version",
     ),
 )
 
@@ -286,9 +372,10 @@ def recognised(raw: RawOutput) -> ProgramFailed | None:
     """Return the failure that the last output reports, with any exit status."""
     tail = raw.stderr[-_TAIL_BYTES:].decode(errors="replace")
     for symptom in _SYMPTOMS:
-        if symptom.pattern.search(tail):
+        if match := symptom.pattern.search(tail):
+            what = match.groupdict().get("what")
             return ProgramFailed(
-                f"llama.cpp failed: {symptom.message}",
+                f"llama.cpp failed: {symptom.message}{f' {what}' if what else ''}",
                 hint=symptom.hint,
                 details=tail[-_SHOWN_BYTES:],
             )

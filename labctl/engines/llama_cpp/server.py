@@ -15,6 +15,7 @@ from labctl.engines.base import Inputs, MemoryNeed, RawOutput, Resolved, Roles, 
 from labctl.engines.llama_cpp import programs
 from labctl.engines.llama_cpp.parameters import (
     CACHE_TYPE_PARAMETERS,
+    WITH_DRAFT,
     LlamaServerParameters,
     memory_need,
     resolve_defaults,
@@ -30,7 +31,7 @@ from labctl.engines.server import (
 from labctl.errors import ConfigError, LabctlError, OutputNotUnderstood, ProgramFailed
 from labctl.records.board import BoardFacts
 from labctl.records.timing import StopReason
-from labctl.records.trial import JobStatus, ModelIdentity
+from labctl.records.trial import DraftedModel, JobStatus, ModelIdentity
 
 M = TypeVar("M", bound=FailFastModel)
 
@@ -43,6 +44,8 @@ class _Timings(FailFastModel):
 
     prompt_ms: Milliseconds
     predicted_ms: Milliseconds
+    draft_n: int | None = Field(None, ge=0)
+    draft_n_accepted: int | None = Field(None, ge=0)
 
 
 class _Completion(FailFastModel):
@@ -92,6 +95,15 @@ class LlamaServer(ServerEngine[LlamaServerParameters]):
     roles = Roles(threads="threads", warm_up="warmup", batch="ubatch")
     workload_parameters = ("context",)
     cache_types = CACHE_TYPE_PARAMETERS
+    uses_adapters = True
+
+    def for_version(self, tool: Tool, parameters: LlamaServerParameters) -> LlamaServerParameters:
+        """Decide flash attention (on, in the classic version off) and the draft's length."""
+        decided = programs.for_version(tool, parameters)
+        if decided.speculation != WITH_DRAFT:
+            return decided
+        most = 3 if decided.draft_max is None else decided.draft_max
+        return decided.model_copy(update={"draft_max": most, "draft_min": decided.draft_min or 0})
 
     def resolve_defaults(
         self,
@@ -109,8 +121,15 @@ class LlamaServer(ServerEngine[LlamaServerParameters]):
         model: ModelIdentity,
         text_bytes: int | None = None,  # noqa: ARG002 - questions have any length
     ) -> MemoryNeed:
-        """Return weights, the caches of all questions, and compute buffers."""
-        return memory_need(parameters, model, context=parameters.context * parameters.parallel)
+        """Return weights, the caches of all questions, and compute buffers; also of the draft."""
+        context = parameters.context * parameters.parallel
+        need = memory_need(parameters, model, context=context)
+        if not isinstance(model, DraftedModel):
+            return need
+        # Its cache has the default types.
+        usual = {"cache_type_k": "f16", "cache_type_v": "f16"}
+        draft = parameters.model_copy(update=usual)
+        return need.beside(memory_need(draft, model.draft, context=context))
 
     def tool(self, available: Collection[str], *, offered: Collection[str]) -> Tool:
         """Return ``llama-server``, with the flags of its version."""
@@ -124,14 +143,22 @@ class LlamaServer(ServerEngine[LlamaServerParameters]):
         """
         if inputs.listen is None:
             raise ConfigError("llama-server got no port")
-        argv = [*programs.start(inputs), "--host", "127.0.0.1", "--port", str(inputs.listen.port)]
+        argv = [
+            *programs.start(tool, inputs),
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(inputs.listen.port),
+        ]
         argv += ["--alias", inputs.listen.name, "-np", str(parameters.parallel)]
         argv += ["-c", str(parameters.context * parameters.parallel)]
-        argv += ["--no-context-shift", "--metrics", *programs.common_words(parameters)]
+        argv += ["--no-context-shift", "--metrics"]
+        argv += programs.common_words(tool, parameters, inputs)
+        argv += _speculation(tool, parameters, inputs.draft)
         if tool.profile == programs.NEW:
             argv += ["-fit", "off", "--offline", "--no-kv-unified"]
             argv += ["--no-cache-prompt", "--cache-ram", "0", "--reasoning-format", "none"]
-        return [*argv, "--no-repack"] if parameters.repack is False else argv
+        return argv
 
     def diagnose(self, job: JobStatus, raw: RawOutput) -> LabctlError | None:
         """Return the error from its last output and its end."""
@@ -178,7 +205,32 @@ class LlamaServer(ServerEngine[LlamaServerParameters]):
             stop_reason=_STOPPED[completion.stop_type],
             prompt_eval_ns=round(completion.timings.prompt_ms * 1e6),
             eval_ns=round(completion.timings.predicted_ms * 1e6),
+            drafted_tokens=completion.timings.draft_n,
+            accepted_tokens=completion.timings.draft_n_accepted,
         )
+
+
+def _speculation(tool: Tool, parameters: LlamaServerParameters, draft: str | None) -> list[str]:
+    """Return the flags of speculative decoding. Raises ConfigError."""
+    kind = parameters.speculation
+    if (kind == WITH_DRAFT) != (draft is not None):
+        raise ConfigError(
+            f"parameters: speculation {WITH_DRAFT} and a draft go together;"
+            f" {'the draft' if draft is None else 'the parameter'} is missing",
+            hint="name a smaller model with the same vocabulary in the endpoint's draft",
+        )
+    if kind is None:
+        return []
+    if tool.profile != programs.NEW:
+        raise ConfigError(
+            "parameters: speculation: this version of llama-server decodes without",
+            hint="leave it out, or use a version that has llama-completion",
+        )
+    words = ["--spec-type", kind]
+    if draft is None:
+        return words
+    words += ["-md", draft, "--spec-draft-n-max", str(parameters.draft_max)]
+    return [*words, "--spec-draft-n-min", str(parameters.draft_min)]
 
 
 def _read(model: type[M], reply: Reply) -> M:

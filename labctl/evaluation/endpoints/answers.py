@@ -102,6 +102,8 @@ class AnswerBuilder:
         self.is_whole = False
         self.prompt_tokens: int | None = None
         self.cached_tokens: int | None = None
+        self.drafted_tokens: int | None = None
+        self.accepted_tokens: int | None = None
         self.completion_tokens: int | None = None
         #: Tokens of thoughts in the server's usage.
         self.thought_tokens: int | None = None
@@ -209,6 +211,8 @@ class AnswerBuilder:
             arrivals=arrivals,
             prompt_tokens=self.prompt_tokens,
             cached_tokens=self.cached_tokens,
+            drafted_tokens=self.drafted_tokens,
+            accepted_tokens=self.accepted_tokens,
             completion_tokens=count,
             counted_by=counted_by,
             hidden_tokens=hidden,

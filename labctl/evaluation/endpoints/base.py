@@ -50,7 +50,8 @@ class Generation:
     all of them, everything else describes the first. ``token_ends``: for each token the length of
     ``text`` after it, in code points. ``likeliest``: the likeliest first tokens and the natural
     logarithms of their probabilities; None: not asked for. ``cached_tokens``: prompt tokens that
-    the server reused from an earlier request.
+    the server reused from an earlier request. ``drafted_tokens``: tokens that speculative decoding
+    guessed; ``accepted_tokens``: those of them that were right.
     """
 
     text: str
@@ -61,6 +62,8 @@ class Generation:
     arrivals: tuple[int, ...] = ()
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
+    drafted_tokens: int | None = None
+    accepted_tokens: int | None = None
     completion_tokens: int | None = None
     counted_by: TokenCounter | None = None
     hidden_tokens: int = 0

@@ -38,6 +38,8 @@ class _Timings(ServerMessage):
     prompt_ms: Milliseconds
     predicted_ms: Milliseconds
     cache_n: int | None = Field(None, ge=0)
+    draft_n: int | None = Field(None, ge=0)
+    draft_n_accepted: int | None = Field(None, ge=0)
 
 
 class _Probabilities(ServerMessage):
@@ -154,6 +156,8 @@ class LlamaServerClient(EndpointClient):
                 answer.prompt_eval_ns = round(event.timings.prompt_ms * 1e6)
                 answer.eval_ns = round(event.timings.predicted_ms * 1e6)
                 answer.cached_tokens = event.timings.cache_n
+                answer.drafted_tokens = event.timings.draft_n
+                answer.accepted_tokens = event.timings.draft_n_accepted
 
         exchange = await self._connection.exchange(
             "/completion", {**document, **request.extra_body}, take, timeout=timeout

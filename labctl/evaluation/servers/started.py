@@ -31,7 +31,7 @@ from labctl.performance.prediction import ModelWorkload, Rates
 from labctl.records.board import BoardFacts
 from labctl.records.evaluation import EndpointRecord
 from labctl.records.run import ArtifactIdentity
-from labctl.records.trial import ModelIdentity
+from labctl.records.trial import DraftedModel, ModelIdentity
 from labctl.retry import RETRY_SECONDS, retry_infra
 from labctl.runs.board.deploy_preview import missing_objects, sending, take_and_send
 from labctl.runs.board.lab_lease import SERVE, BoardUse
@@ -50,7 +50,8 @@ _FACTS_SECONDS = 20.0
 class ServerRequest:
     """A server requested by a recipe.
 
-    ``name``: the endpoint's key. ``model``: a key of ``models``. ``board`` None: this host.
+    ``name``: the endpoint's key. ``model`` and ``draft``: keys of ``models``. ``lora``: files of
+    adapters, each with its scale. ``board`` None: this host.
     ``target``: target of the program's build, by default the machine's own. ``max_seconds``:
     longest run time of the server, also if its controller dies. ``use`` says for whom, and for
     which job and run, a board is taken.
@@ -61,6 +62,8 @@ class ServerRequest:
     models: Mapping[str, ModelSource]
     parameters: Mapping[str, Scalar]
     max_seconds: float
+    draft: str | None = None
+    lora: tuple[tuple[str, float], ...] = ()
     board: Board | None = None
     engine: EngineChoice = field(
         default_factory=lambda: EngineChoice(name="llama_cpp", task="serve")
@@ -162,11 +165,25 @@ def started_endpoint(
                 held.bring_agent(sending(observer))
 
     target = request.program_target(lab.root)
-    wanted = WantedServer(request.engine, target, request.models, request.model, request.parameters)
+    wanted = WantedServer(
+        request.engine,
+        target,
+        request.models,
+        request.model,
+        request.parameters,
+        draft=request.draft,
+        lora=request.lora,
+    )
     files = wanted.find(lab.root, observer.step, before_fetch=look)
     if request.board is None:
         facts = probe(LocalTransport(), workdir=str(lab.root), timeout=_FACTS_SECONDS)
-        inputs = Inputs(_host_program(files), str(files.model.path))
+        inputs = Inputs(
+            _host_program(files),
+            str(files.model.path),
+            draft=str(files.draft.path) if files.draft else None,
+            adapters=tuple((str(file.local), one.scale) for file, one in files.adapters),
+            cpus=facts.cpus_allowed,
+        )
         with _started(request, files, _Machine(facts, inputs, _on_this_host(folder))) as started:
             yield started
         return
@@ -191,6 +208,9 @@ def _served_by_board(
     inputs = Inputs(
         files.program.tool.name if program is None else paths[program.sha256],
         paths[files.model.identity.sha256],
+        draft=paths[files.draft.identity.sha256] if files.draft else None,
+        adapters=tuple((paths[file.sha256], one.scale) for file, one in files.adapters),
+        cpus=held.facts.cpus_allowed,
     )
 
     def host() -> BoardServers:
@@ -256,6 +276,8 @@ def _started(
             board=request.board and request.board.name,
             execution=machine.facts.execution,
             parameters=parameters.model_dump(mode="json", exclude_none=True),
+            draft_sha256=files.draft and files.draft.identity.sha256,
+            adapters=files.model.identity.adapters,
             template_sha256=template and hashlib.sha256(template.encode()).hexdigest(),
         )
         yield StartedEndpoint(
@@ -279,7 +301,10 @@ def _fitting(
     Raises ConfigError if the kernel would kill the server; if it is only slow, it gets a note.
     """
     engine, model = files.engine, files.model.identity
-    resolved = engine.resolve_defaults(engine.parameters(request.parameters), facts, model)
+    if files.draft:
+        model = DraftedModel.of(model, files.draft.identity)
+    asked = engine.for_version(files.program.tool, engine.parameters(request.parameters))
+    resolved = engine.resolve_defaults(asked, facts, model)
     need = engine.memory(resolved.parameters, model)
     if need is None or model.bytes_per_token is None:
         return resolved.parameters, (*resolved.notes, f"{model.key}: memory need unknown")

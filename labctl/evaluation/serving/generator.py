@@ -300,6 +300,8 @@ class _Stage:
             "arrivals_ns": tuple(stamp - self._zero_ns for stamp in answer.arrivals),
             "prompt_tokens": answer.prompt_tokens,
             "cached_tokens": answer.cached_tokens,
+            "drafted_tokens": answer.drafted_tokens,
+            "accepted_tokens": answer.accepted_tokens,
             "completion_tokens": answer.completion_tokens,
             "counted_by": answer.counted_by,
             "hidden_tokens": answer.hidden_tokens,

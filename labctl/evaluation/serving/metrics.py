@@ -94,6 +94,7 @@ class StageMetrics:
     asked_output_tokens: Distribution | None
     output_tokens: Distribution | None
     cached_share: float | None
+    accepted_share: float | None
     tpot_unknown: int
     hidden_tokens: int
     unknown_ends: int
@@ -225,6 +226,7 @@ def measure(
         asked_output_tokens=_sample(measured, lambda row: row.asked_output_tokens),
         output_tokens=_sample(done, _tokens_of_an_answer),
         cached_share=_cached_share(done),
+        accepted_share=_accepted_share(done),
         tpot_unknown=sum(tpot_ns(row) is None and tokens_of(row) not in (0, 1) for row in done),
         hidden_tokens=sum(row.hidden_tokens for row in done),
         unknown_ends=sum(row.finish == "unknown" for row in done),
@@ -315,6 +317,12 @@ def _cached_share(rows: Sequence[RequestRecord]) -> float | None:
     """Return the share of prompt tokens from a cache; None unless all answers report it."""
     cached, prompt = _total(rows, lambda row: row.cached_tokens), _total(rows, _prompt_tokens)
     return None if cached is None or not prompt else cached / prompt
+
+
+def _accepted_share(rows: Sequence[RequestRecord]) -> float | None:
+    """Return the share of guessed tokens that were right; None if no token was guessed."""
+    drafted = sum(_known(rows, lambda row: row.drafted_tokens))
+    return sum(_known(rows, lambda row: row.accepted_tokens)) / drafted if drafted else None
 
 
 def _tokens_per_piece(rows: Sequence[RequestRecord]) -> float | None:

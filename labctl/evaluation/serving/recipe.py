@@ -204,6 +204,8 @@ class LoadTestRecipe(ServedRecipe):
             for index, value in enumerate(values):
                 if value in values[:index]:
                     yield (key, index), "this load is given twice"
+        if problem := self.endpoint.draft_problem(self.models):
+            yield ("endpoint", "draft"), problem
         if self.endpoint.model not in self.models:
             yield ("endpoint", "model"), unknown("model", self.endpoint.model, self.models)
         elif self.endpoint.start and self.models[self.endpoint.model].declared:

@@ -221,6 +221,8 @@ def _of_tokens(metrics: StageMetrics, record: ServingRecord) -> Iterator[str]:
         yield f"the server did not say why {counted(metrics.unknown_ends, 'answer')} ended"
     if metrics.cached_share is not None and metrics.cached_share > _NOTABLE:
         yield f"{metrics.cached_share:.0%} of the prompt tokens came from the server's cache"
+    if metrics.accepted_share is not None:
+        yield f"{metrics.accepted_share:.0%} of the tokens that the server guessed were right"
     asked, got = metrics.asked_output_tokens, metrics.output_tokens
     if asked and got and got.mean < (1 - _NOTABLE) * asked.mean:
         how = (

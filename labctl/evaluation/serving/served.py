@@ -76,6 +76,8 @@ def serving(
         name=ENDPOINT,
         model=source.model,
         models=recipe.models,
+        draft=source.draft,
+        lora=source.scaled_lora,
         parameters=source.parameters,
         max_seconds=recipe.longest_seconds,
         board=board,

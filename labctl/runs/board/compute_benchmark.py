@@ -44,7 +44,7 @@ def compute_rate(
     """
     engine, file = prepared.engine, prepared.models[_MODEL]
     model = file.identity
-    asked = engine.parameters(COMPUTE_BENCHMARK.parameters)
+    asked = engine.for_version(prepared.tool, engine.parameters(COMPUTE_BENCHMARK.parameters))
     parameters = engine.resolve_defaults(asked, held.facts, model).parameters
     need = engine.memory(parameters, model)
     free = held.facts.memory_available_bytes

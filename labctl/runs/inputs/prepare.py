@@ -24,12 +24,15 @@ from labctl.deploy.plan import Object, describe
 from labctl.engines.base import Engine, Tool
 from labctl.engines.registry import check_engine, make_engine
 from labctl.errors import ConfigError
+from labctl.gguf.adapter import adapted, identify_adapter
 from labctl.models.cache import ModelFile
 from labctl.models.expected import are_here, are_ready, check_files, expect
 from labctl.models.quantizer import find_quantizer
 from labctl.models.resolve import resolve
 from labctl.progress import Progress
+from labctl.records.trial import AdapterIdentity
 from labctl.results.gates import metric_problems
+from labctl.runs.inputs.options import refuse_unknown
 from labctl.runs.inputs.programs import find_or_name_program, find_program
 from labctl.suggestions import listed, unknown
 from labctl.units import size
@@ -81,6 +84,7 @@ class RecipeFiles:
     program: Object | None
     prompt: str | None
     files: dict[str, Object]
+    adapters: tuple[AdapterIdentity, ...] = field(default=(), kw_only=True)
     #: Notes for the user on the program.
     notes: tuple[str, ...] = field(default=(), kw_only=True)
 
@@ -108,6 +112,7 @@ class RecipeFiles:
             "program_sha256": self.program.sha256 if self.program else None,
             "prompt_sha256": self.prompt_sha256,
             "files_sha256": {name: item.sha256 for name, item in self.files.items()},
+            "lora": [one.model_dump(mode="json") for one in self.recipe.lora] or None,
         }
 
     @property
@@ -158,6 +163,10 @@ class RecipeFiles:
             progress=progress,
             gguf_only=self.engine.reads_gguf,
         )
+        models = {
+            key: replace(file, identity=adapted(file.identity, self.adapters))
+            for key, file in models.items()
+        }
         return Prepared(**known, models=models)
 
 
@@ -239,8 +248,11 @@ def _input_problems(recipe: Recipe, engine: Engine[Any]) -> Iterator[tuple[Docum
     for name in engine.files:
         if name not in recipe.files:
             yield ("files", name), f"{what} needs this file"
+    if recipe.lora and not engine.uses_adapters:
+        yield ("lora",), f"{what} uses no adapters; remove it"
+    adapters = {one.file for one in recipe.lora}
     for name in recipe.files:
-        if name not in engine.files:
+        if name not in engine.files and name not in adapters:
             known = f"; it knows {listed(engine.files)}" if engine.files else ""
             yield ("files", name), f"{what} does not read this file{known}"
 
@@ -282,6 +294,8 @@ def recipe_files(
     engine = make_engine(recipe.engine)
     if must_be_built:
         program = find_program(engine, recipe, lab_root, untrusted=untrusted)
+        variants = (engine.parameters(one.parameters) for one in recipe.variants())
+        refuse_unknown(engine, program, variants, adapters=len(recipe.lora))
     else:
         program = find_or_name_program(engine, recipe, lab_root)
     prompt = recipe.prompt_text(lab_root)
@@ -297,5 +311,9 @@ def recipe_files(
         program.file,
         prompt,
         files,
+        adapters=tuple(
+            identify_adapter(files[one.file].local, files[one.file].sha256, one.scale)
+            for one in recipe.lora
+        ),
         notes=program.notes,
     )

@@ -176,9 +176,10 @@ def resolve_defaults(prepared: Prepared, facts: BoardFacts) -> tuple[list[Varian
     variants: list[Variant] = []
     notes: list[str] = []
     facts = as_scheduled(prepared.recipe, facts)
+    engine = prepared.engine
     for variant in prepared.recipe.variants():
-        resolved = prepared.engine.resolve_defaults(
-            prepared.engine.parameters(variant.parameters),
+        resolved = engine.resolve_defaults(
+            engine.for_version(prepared.tool, engine.parameters(variant.parameters)),
             facts,
             prepared.models[variant.model_key].identity,
             _text_bytes(prepared),
@@ -217,7 +218,8 @@ def _token_counts_of(prepared: Prepared, variant: Variant) -> TokenCounts | None
 def _text_bytes(prepared: Prepared) -> int:
     if prepared.prompt is not None:
         return len(prepared.prompt.encode())
-    return sum(item.size_bytes for item in prepared.files.values())
+    read = (prepared.files[name] for name in prepared.engine.files if name in prepared.files)
+    return sum(item.size_bytes for item in read)
 
 
 def plan_trials(recipe: Recipe, forecast: Forecast, max_seconds: float) -> Plan:

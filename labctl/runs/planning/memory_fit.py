@@ -40,6 +40,7 @@ class MemoryFit:
             "repacked_bytes": self.need.repacked_bytes,
             "kv_bytes": self.need.kv_bytes,
             "compute_bytes": self.need.compute_bytes,
+            "adapter_bytes": self.need.adapter_bytes,
             "available_bytes": self.memory_bytes,
             "warning": self.warning(),
         }
@@ -80,6 +81,8 @@ class MemoryFit:
             parts = [f"{size(need.repacked_bytes)} weights read into memory"]
         for count, what in ((need.kv_bytes, "KV cache"), (need.compute_bytes, "compute buffers")):
             parts.append(f"{what} unknown" if count is None else f"{size(count)} {what}")
+        if need.adapter_bytes:
+            parts.append(f"{size(need.adapter_bytes)} adapters")
         if need.program_bytes:
             parts.append(f"{size(need.program_bytes)} program")
         there = "" if self.memory_bytes is None else f" of {size(self.memory_bytes)} available"

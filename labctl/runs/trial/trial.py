@@ -95,7 +95,10 @@ def _measure(
         **engine.comparability(prepared.tool, parameters),
         **context.comparability,
     }
-    inputs = Inputs(context.program, model, prepared.prompt, context.files)
+    cpus = prepared.recipe.scheduling.cpus or context.facts.cpus_allowed
+    files = context.files
+    adapters = tuple((files[one.file], one.scale) for one in prepared.recipe.lora)
+    inputs = Inputs(context.program, model, prepared.prompt, files, adapters=adapters, cpus=cpus)
     found.argv = tuple(engine.command(prepared.tool, parameters, inputs))
     with host_writes(folder):
         folder.mkdir(parents=True, exist_ok=True)

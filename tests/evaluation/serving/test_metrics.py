@@ -150,3 +150,13 @@ def test_many_pieces_of_few_answers_do_not_bound_the_p99_of_their_gaps() -> None
 
 def test_only_warm_up_has_no_figures() -> None:
     assert measure([row(warm_up=True)], LatencyLimits()) is None
+
+
+def test_the_share_of_right_guesses_is_of_all_guessed_tokens() -> None:
+    rows = [row(1, drafted_tokens=30, accepted_tokens=6), row(2, drafted_tokens=10), row(3)]
+    found = measure(rows, LatencyLimits())
+    assert found
+    assert found.accepted_share == pytest.approx(6 / 40)
+    plain = measure([row(1)], LatencyLimits())
+    assert plain
+    assert plain.accepted_share is None
