@@ -163,8 +163,7 @@ def run(
         lab,
         wanted,
         pool,
-        result_format,
-        output,
+        (result_format, output),
         ci,
         others=others,
         build=build,
@@ -178,8 +177,7 @@ def run_on_board(
     lab: LabFile,
     wanted: Recipe,
     pool: Sequence[Board],
-    result_format: str,
-    output: Path | None,
+    shown: tuple[str, Path | None],
     ci: CiOutput,
     *,
     others: Sequence[Board] = (),
@@ -190,7 +188,7 @@ def run_on_board(
 ) -> int:
     """Run a timing recipe on the first free board of a pool, in its turn; return the exit status.
 
-    ``others``: boards on which the run may continue.
+    ``shown``: format and file of the result. ``others``: boards on which the run may continue.
     """
     state, by = lab_state(lab), this_user()
     working = state.health.working([one.name for one in pool], by, untrusted=untrusted)
@@ -205,7 +203,7 @@ def run_on_board(
         if not others:  # with spares, the run may move to another board
             request = replace(request, aside=aside)
         left = [one for one in others if one.name != chosen.name]
-        return run_and_tell(request, left, result_format, output, ci, build=build)
+        return run_and_tell(request, left, *shown, ci, build=build)
 
     note_missing(lab, wanted, pool[0].name)
     if not build:  # with --build, the program may still be missing

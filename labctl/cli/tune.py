@@ -82,16 +82,16 @@ def tune(
     if "tune" not in (document.value if isinstance(document.value, dict) else {}):
         document.override(("tune",), {}, _ORIGIN)
     if objectives:
-        wanted = list(dict.fromkeys(objectives))
+        wanted = dict.fromkeys(objectives)
         origin = " ".join(f"--objective {one}" for one in wanted)
-        document.override(("tune", "objectives"), wanted, origin)
+        document.override(("tune", "objectives"), [*wanted], origin)
     if seed is not None:
         document.override(("tune", "seed"), seed, f"--seed {seed}")
     if budget is not None:
         document.override(("max_time",), budget, f"--budget {budget}")
     recipe = read_recipe(document, set_values, lab_root=lab.root)
     return run_on_board(
-        lab, recipe, [chosen], result_format, output, CiOutput(), waits=not no_wait
+        lab, recipe, [chosen], (result_format, output), CiOutput(), waits=not no_wait
     )
 
 

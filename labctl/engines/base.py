@@ -390,7 +390,7 @@ class Engine(EngineBase[P]):
     def parse(self, raw: RawOutput, parameters: P) -> TimingRecord:
         """Read the output of a successful job. Raises OutputNotUnderstood."""
 
-    def answer(self, raw: RawOutput, parameters: P) -> bytes | None:  # noqa: ARG002 - of others
+    def answer(self, raw: RawOutput) -> bytes | None:  # noqa: ARG002 - of others
         """Return the generated text of a successful job; None if the program shows none."""
         return None
 

@@ -174,9 +174,7 @@ class Search:
         """Return the digest of the text that a good trial generated."""
         if record.number not in self._texts:
             folder = self.context.directory.trial_path(record.number, record.slug)
-            engine = self.context.prepared.engine
-            parameters = engine.parameters(self.variants[record.variant].parameters)
-            found = engine.answer(RawOutput.read(folder), parameters)
+            found = self.context.prepared.engine.answer(RawOutput.read(folder))
             digest = None if found is None else hashlib.sha256(found).hexdigest()
             self._texts[record.number] = digest
         return self._texts[record.number]

@@ -111,6 +111,8 @@ class Race:
     named: dict[str, str] | None = None
     #: Pairs of the proof, planned before its first one.
     pairs: int = 0
+    #: Time of the search over that of its trials alone.
+    overhead: float = 1.0
 
     # -- what is known ----------------------------------------------------------------------------
 
@@ -156,7 +158,8 @@ class Race:
         """Return the predicted seconds of one trial of each setting, in all."""
         known = self._times()
         usual = fmean(known[self.rules.default]) if self.rules.default in known else 0.0
-        return sum(fmean(known[one]) if one in known else usual for one in settings)
+        seconds = sum(fmean(known[one]) if one in known else usual for one in settings)
+        return self.overhead * seconds
 
     def upper(self, setting: str) -> float:
         """Return the predicted upper time of a setting's next trial in s; 0 if unknown."""
@@ -164,9 +167,9 @@ class Race:
         base = known.get(self.rules.default)
         own = _LONGER * max(known[setting]) if setting in known else None
         if base is None or setting == self.rules.default:
-            return own or 0.0
+            return self.overhead * (own or 0.0)
         most = CUT_OFF * max(base)
-        return most if own is None else min(own, most)
+        return self.overhead * (most if own is None else min(own, most))
 
     def _times(self) -> dict[str, list[float]]:
         times: dict[str, list[float]] = {}
@@ -182,9 +185,11 @@ class Race:
 
         All trials of the last round have their outcomes.
         """
+        if ran := sum(map(sum, self._times().values())):
+            self.overhead = max(1.0, spent / ran)
         found = None
+        self._drop_failed()
         if self.named is None:
-            self._drop_failed()
             self._drop_behind()
             found = self._race_round(spent)
             if found is None:
@@ -206,7 +211,8 @@ class Race:
         outcomes = self.rounds[-1].outcomes if self.rounds else {}
         for setting in self.alive:
             if setting in outcomes and outcomes[setting].logs is None:
-                self._drop(setting, outcomes[setting].reason)
+                proof = "" if self.named is None else "in the proof: "
+                self._drop(setting, proof + outcomes[setting].reason)
 
     def _drop_behind(self) -> None:
         """Drop settings that are behind the leader of every objective."""
@@ -300,12 +306,8 @@ class Race:
         if self.expected([self.rules.default, *keep]) > left:
             return  # the race is over
         for setting in set(order) - set(keep):
-            rank = f"rank {ranks[setting]} of {len(order)}"
-            self._drop(setting, f"{rank}: the budget does not reach another round of all")
-
-    def begins(self, setting: str, spent: float) -> bool:
-        """Return True if a trial begun now ends within the budget, by its predicted upper time."""
-        return spent + self.upper(setting) <= self.rules.budget
+            place = f"rank {ranks[setting]} of {len(order)}"
+            self._drop(setting, f"{place}: the budget does not reach another round of all")
 
     def _name(self, spent: float) -> None:
         """Name one setting for each objective, and plan its pairs."""
@@ -343,10 +345,9 @@ class Race:
         named = self.named or {}
         counts: dict[str, int] = {}
         for setting in named.values():
-            own = [one.outcomes.get(setting) for one in self.of("proof") if setting in one.order]
+            own = [one for one in self.of("proof") if setting in one.order]
             is_paired = any(named.get(one) == setting for one in self.rules.paired)
-            failed = any(one is not None and one.logs is None for one in own)
-            if len(own) < (self.pairs if is_paired else 1) and not failed:
+            if setting in self.alive and len(own) < (self.pairs if is_paired else 1):
                 counts[setting] = len(own)
         if not counts:
             return None

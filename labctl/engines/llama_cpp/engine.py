@@ -115,7 +115,7 @@ class LlamaCpp(Engine[LlamaCppParameters]):
         """Return the built-in space of the parameters that this program has."""
         return built_in_space(self.parameters_model.model_fields, facts, objectives)
 
-    def answer(self, raw: RawOutput, parameters: LlamaCppParameters) -> bytes | None:
+    def answer(self, raw: RawOutput) -> bytes | None:
         """Return the text, the same for both formats of output."""
         return as_text(raw).stdout
 
