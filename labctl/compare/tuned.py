@@ -96,7 +96,7 @@ class Tuned:
     def patch(self, setting: str) -> str:
         """Return the parameters that a recipe needs for a setting."""
         changes = self.record.settings[setting].items()
-        return "\n".join(["parameters:", *(f"  {key}: {_word(value)}" for key, value in changes)])
+        return f"parameters: {{{', '.join(f'{key}: {_word(value)}' for key, value in changes)}}}"
 
 
 def _word(value: object) -> str:

@@ -373,7 +373,7 @@ class Engine(EngineBase[P]):
     """A program that ends by itself, and is measured from start to end."""
 
     #: True if :meth:`answer` returns the generated text.
-    shows_text: ClassVar[bool] = False
+    shows_text: bool = False
 
     def token_counts(self, parameters: P, text_bytes: int) -> TokenCounts | None:  # noqa: ARG002 - of others
         """Return the work of a run with resolved parameters; None if unknown.

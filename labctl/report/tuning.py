@@ -11,6 +11,8 @@ from labctl.compare.tuned import SMALL_GAIN, Proof, SettingRow, Tuned
 from labctl.compare.words import percent
 from labctl.figures.trials import OBJECTIVES
 from labctl.report.details import plain, print_lines, print_table
+from labctl.report.markdown import cell
+from labctl.report.markdown import table as markdown_table
 from labctl.report.page.language import Language
 from labctl.report.table import ABSENT, Cell, Column, Table, plain_cells
 from labctl.stats.intervals import Interval
@@ -143,12 +145,13 @@ def _interval(found: Interval) -> str:
     return f"{confidence(found.level)} %: {_ends(found)}"
 
 
-def recipe_and_command(found: Tuned) -> Iterator[tuple[str, str]]:
-    """Yield for each shown winner the recipe's parameters, and the program's command line."""
+def recipe_and_command(found: Tuned) -> Iterator[str]:
+    """Yield for each shown winner the recipe's parameters, and then the program's command line."""
     for setting in dict.fromkeys(one.setting for one in found.shown):
         argv = found.commands.get(setting, ())
         names = [PurePosixPath(word).name if word.startswith("/") else word for word in argv]
-        yield found.patch(setting), shlex.join(names)
+        yield found.patch(setting)
+        yield shlex.join(names)
 
 
 def print_search(console: Console, found: Tuned, *, wide: bool = False) -> None:
@@ -160,10 +163,20 @@ def print_search(console: Console, found: Tuned, *, wide: bool = False) -> None:
     for one in tables(found, words):
         print_lines(console, ["", f"[dim]{one.caption}[/]"])
         print_table(console, *plain_cells(one, brief=not wide), shorten=not wide)
-    for patch, command in recipe_and_command(found):
-        lines = ["", "[dim]for a recipe[/]", *map(plain, patch.splitlines()), "", plain(command)]
-        print_lines(console, lines)
+    for text in recipe_and_command(found):
+        print_lines(console, ["", plain(text)])
     console.print()
+
+
+def markdown(found: Tuned) -> Iterator[str]:
+    """Yield the lines of the chapter for a page of a CI system."""
+    words = Language("en")
+    for text in sentences(found, words):
+        yield from (f"**{cell(text)}**", "")
+    for one in tables(found, words):
+        yield from markdown_table(*plain_cells(one))
+    for text in recipe_and_command(found):
+        yield f"- `{cell(text)}`"
 
 
 def document(found: Tuned) -> dict[str, object]:

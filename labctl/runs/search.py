@@ -208,10 +208,10 @@ class Search:
         for objective in rules.paired:
             setting = (self.race.named or {}).get(objective)
             noise = self.race.noise(objective)
-            if setting is None or noise is None:
+            if setting is None:
                 continue
             text = f"the race names {setting} for {objective}"
-            if self.race.pairs < 2:
+            if noise is None or self.race.pairs < 2:
                 found.append(f"{text}; the budget does not reach two pairs: nothing can be shown")
                 continue
             least = math.expm1(

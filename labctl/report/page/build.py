@@ -101,7 +101,10 @@ def _common(marks: Collection[Sequence[str]]) -> list[str]:
 
 def _section(one: MeasuredRun, marks: Sequence[str], words: Language) -> RunSection:
     found = section(one, words)
-    return replace(found, remarks=[*(Remark(text, tone="bad") for text in marks), *found.remarks])
+    search = one.measured.tuned
+    ways = map(Remark, tuning.recipe_and_command(search)) if search is not None else ()
+    first = (Remark(text, tone="bad") for text in marks)
+    return replace(found, remarks=[*first, *ways, *found.remarks])
 
 
 def _told(found: Sequence[Status]) -> list[Status]:
