@@ -31,11 +31,11 @@ engine:
   arguments: ["{{pace}}", "{{way}}", "{{count}}"]
   tokens: {{stream: stdout, each: line, count: count}}
 models: {{none: {{file: models/any.bin}}}}
-parameters: {{pace: 0.04, way: usual, count: 12}}
+parameters: {{pace: 0.04, way: usual, count: 8}}
 tune:
   space: {{pace: [0.02, 0.04], way: [usual, fail, hang, other]}}
   never: [{{pace: 0.02, way: hang}}]
-max_time: 60s
+max_time: 90s
 """
 LLAMA = """\
 name: search
@@ -102,6 +102,10 @@ def test_a_search_is_killed_and_resumed_and_finds_the_faster_setting(
     assert "Settings of the search" in page.read_text()
     as_json = json.loads(talking.run("report", "latest", "--json").text)
     assert as_json["tuning"]["proofs"][0]["shown"] is True
+    plan = talking.run("plan", "search")
+    assert "pace 0.04 → 0.02: decode +" in plan.text
+    (talking.root / "models" / "any.bin").write_bytes(b"\1" * 1000)  # another model
+    assert "proven in run" not in talking.run("plan", "search").text
 
 
 def test_a_search_with_llama_cpp(native_lab: LabUnderTest, native_llama: None) -> None:
