@@ -321,7 +321,9 @@ def show_result(
             from labctl.compare.tuned import tuned
             from labctl.report.tuning import print_search
 
-            print_search(console, tuned(run, trials, search), wide=wide)
+            print_search(console, run, tuned(run, trials, search), status, wide=wide)
+            if not wide:
+                return
         print_timing_table(console, run, trials, gates, wide=wide, references=quoted, status=status)
         return
     from labctl.report.formats import result_text

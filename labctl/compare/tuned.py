@@ -24,6 +24,8 @@ from labctl.stats.race import pooled_noise
 
 #: Gain whose cost is told if nothing is shown.
 SMALL_GAIN = 0.03
+#: More pairs are not told.
+MOST_PAIRS = 1000
 _LEVEL = 0.95
 
 
@@ -32,8 +34,8 @@ class Proof:
     """The proof of one objective's winner. ``row``: its verdict; None for single trials, or none.
 
     ``gain``: ratio of the figure to the default's; None if it was not measured. ``refused``: why
-    the setting is no result, whatever its gain. ``needed``: pairs that show SMALL_GAIN, and the
-    seconds of those that are missing.
+    the setting is no result, whatever its gain. ``needed``: pairs that show SMALL_GAIN (None: more
+    than MOST_PAIRS), and the seconds of the missing ones.
     """
 
     objective: str
@@ -42,7 +44,7 @@ class Proof:
     row: Row | None = None
     pairs: int = 0
     refused: str = ""
-    needed: tuple[int, float] | None = None
+    needed: tuple[int | None, float] | None = None
 
     @property
     def is_shown(self) -> bool:
@@ -163,16 +165,16 @@ def _proofs(
 
 def _needed(
     row: Row, pairs: int, rounds: Sequence[Sequence[TrialRecord]], limits: Thresholds, family: int
-) -> tuple[int, float] | None:
+) -> tuple[int | None, float] | None:
     """Return the pairs that show a small gain, and the seconds of the missing ones."""
     if not row.noise:
         return None
     needed = repeats_for_difference(
         row.noise, math.log1p(SMALL_GAIN), threshold=limits.practical_log,
-        error=limits.error / family, most=1000,
+        error=limits.error / family, most=MOST_PAIRS,
     )  # fmt: skip
     if needed is None:
-        return None
+        return None, math.inf
     seconds = fmean(sum((one.took_ns or 0) / 1e9 for one in pair) for pair in rounds)
     return needed, max(0, needed - pairs) * seconds
 

@@ -7,14 +7,17 @@ from pathlib import PurePosixPath
 
 from rich.console import Console
 
-from labctl.compare.tuned import SMALL_GAIN, Proof, SettingRow, Tuned
+from labctl.compare.tuned import MOST_PAIRS, SMALL_GAIN, Proof, SettingRow, Tuned
 from labctl.compare.words import percent
 from labctl.figures.trials import OBJECTIVES
+from labctl.records.run import RunRecord
 from labctl.report.details import plain, print_lines, print_table
 from labctl.report.markdown import cell
 from labctl.report.markdown import table as markdown_table
 from labctl.report.page.language import Language
+from labctl.report.status import Status
 from labctl.report.table import ABSENT, Cell, Column, Table, plain_cells
+from labctl.report.tables import print_headline, print_status
 from labctl.stats.intervals import Interval
 from labctl.units import confidence, duration, shown
 
@@ -33,8 +36,12 @@ def sentences(found: Tuned, words: Language) -> list[str]:
 def _sentence(found: Tuned, one: Proof, words: Language) -> str:
     changes = found.changes(one.setting)
     if one.refused:
-        text = "{setting} is no result for {objective}: {reason}."
-        return words(text, setting=changes, objective=words.word(one.objective), reason=one.refused)
+        return words(
+            "{setting} is no result for {objective}: {reason}.",
+            setting=changes,
+            objective=words.word(one.objective),
+            reason=one.refused,
+        )
     values = {
         "setting": changes,
         "objective": words.word(one.objective),
@@ -52,12 +59,19 @@ def _sentence(found: Tuned, one: Proof, words: Language) -> str:
     text = words("Nothing is shown to be better than the defaults for {objective}.", **values)
     if one.gain is not None:
         text += " " + words("{setting}: {gain} in {count} fresh pairs.", **values)
-    if one.needed is not None and one.needed[1] > 0:
+    needed, seconds = one.needed or (None, 0.0)
+    if needed is None and seconds:
+        text += " " + words(
+            "A gain of {small} would need more than {most} pairs at this noise.",
+            small=percent(SMALL_GAIN),
+            most=MOST_PAIRS,
+        )
+    elif seconds:
         text += " " + words(
             "A gain of {small} would need {needed} pairs: {time} more.",
             small=percent(SMALL_GAIN),
-            needed=one.needed[0],
-            time=duration(one.needed[1] * 1e9),
+            needed=needed,
+            time=duration(seconds * 1e9),
         )
     return text
 
@@ -154,9 +168,13 @@ def recipe_and_command(found: Tuned) -> Iterator[str]:
         yield shlex.join(names)
 
 
-def print_search(console: Console, found: Tuned, *, wide: bool = False) -> None:
-    """Print the chapter in a terminal."""
+def print_search(
+    console: Console, run: RunRecord, found: Tuned, status: Status, *, wide: bool = False
+) -> None:
+    """Print the chapter in a terminal, below the state of its run."""
     words = Language("en")
+    print_status(console, status)
+    print_headline(console, run)
     print_lines(console, [f"[bold]{plain(text)}[/]" for text in sentences(found, words)])
     for text in found.record.said:
         print_lines(console, [f"[dim]{plain(text)}[/]"])

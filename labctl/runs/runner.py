@@ -51,8 +51,8 @@ class Outcome:
 
         A search needs a result of its default only: settings that fail are a part of its answer.
         """
-        if (search := self.directory.tuning()) is not None:
-            found = any(one.variant == search.default for one in good_trials(self.trials))
+        if self.run.is_search:
+            found = any(one.variant == self.run.variants[0] for one in good_trials(self.trials))
             return ExitStatus.OK if found else ExitStatus.JOB
         failed = any(trial.state is TrialState.FAILED for trial in self.trials)
         missed = any(gate.passed is False for gate in self.gates)
