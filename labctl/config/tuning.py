@@ -15,11 +15,10 @@ class Tuning(StrictModel):
     """The run searches for better parameters, within the recipe's `max_time`."""
 
     objectives: Annotated[tuple[Objective, ...], Field(min_length=1, max_length=4)] = ("decode",)
-    """What has to be better: `decode` (tokens a second), `prefill` (prompt tokens a second),
-    `memory` (peak) or `energy` (joules a token); each gets its own winner and proof."""
+    """Figures to improve: `decode` (the default), `prefill`, `memory`, `energy`; each gets its own
+    winner."""
     space: dict[str, Values] = Field(default_factory=dict)
-    """Parameters and the values to try; the default is that of `parameters`. By default the
-    engine's own space for the board."""
+    """Parameters and the values to try; by default the engine's own for the board."""
     never: tuple[dict[str, Scalar], ...] = ()
     """Combinations that never run, each as parameters with their values."""
     seed: int = Field(default=1, ge=0)
