@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from labctl.config.recipe_parts import Variant
 from labctl.engines.base import RawOutput
 from labctl.errors import ConfigError
-from labctl.figures.trials import objective_value
+from labctl.figures.trials import objective_value, token_time
 from labctl.records.trial import TrialLimit, TrialRecord, TrialState
 from labctl.records.tuning import DroppedSetting, TuningRecord, TuningRound
 from labctl.runs.context import RunContext
@@ -180,7 +180,10 @@ class Search:
         return self._texts[record.number]
 
     def _refuse_default(self, records: Mapping[int, TrialRecord]) -> None:
-        """Raise ConfigError if the default cannot be what settings are compared with."""
+        """Raise ConfigError if the default cannot be what settings are compared with.
+
+        After its first trial, settings that cannot be faster are dropped.
+        """
         own = [one for one in records.values() if one.variant == self.record.default]
         good = [one for one in own if one.state is TrialState.OK]
         if len({self._text(one) for one in good}) > 1:
@@ -201,6 +204,21 @@ class Search:
                 f" first trial: a pair takes {duration(pair * 1e9)}",
                 hint="raise --budget, or generate fewer tokens: --set tokens=16",
             )
+        if self.record.objectives == ("decode",):
+            self._drop_slower_than(token_time(good[0]) or 0)
+
+    def _drop_slower_than(self, measured_ns: int) -> None:
+        """Drop settings whose predicted minimum exceeds the default's measured time per token."""
+        roles = self.context.forecast.roles
+        for slug in self.race.alive:
+            found = self.context.forecast.of(trial_of(0, self.variants[slug], 0, roles))
+            # Near the limit of memory two times are predicted.
+            if found and found.storage_token_ns is None and found.token_ns > measured_ns:
+                reason = (
+                    f"physics: at least {duration(found.token_ns)} a token ({found.source}), the"
+                    f" default takes {duration(measured_ns)}"
+                )
+                self.race.dropped.append(Dropped(slug, 0, reason))
 
     def _can_show(self) -> list[str]:
         """Say, before the proof begins, which gain it can show."""

@@ -5,9 +5,9 @@ import random
 from statistics import fmean
 
 import pytest
+from simulated_boards import DEFAULT, SHAPES, Board, Noise, normal, search
 
 from labctl.stats.race import Outcome, Race, Round, Rules, pooled_noise
-from tests.support.simulated_boards import DEFAULT, SHAPES, Board, Noise, normal, search
 
 
 def _equal(chance: random.Random, count: int = 24) -> dict[str, float]:

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from statistics import fmean
 
 import pytest
-
-from tests.support.simulated_boards import (
+from simulated_boards import (
     SHAPES,
     Board,
     Noise,
