@@ -151,7 +151,8 @@ def _proofs(
                 one.variant: replace(one, varied=frozenset(record.settings[setting]))
                 for one in run_sides(run, flat, name)
             }
-            sides[objective] = (by_variant[record.default], by_variant[setting])
+            if record.default in by_variant and setting in by_variant:
+                sides[objective] = (by_variant[record.default], by_variant[setting])
     limits = Thresholds.of_recipe(run.recipe_resolved)
     figures = {id(pair): OBJECTIVES[objective].gate for objective, pair in sides.items()}
     judged = compare(sides.values(), figures=lambda pair: (figures[id(pair)],), thresholds=limits)

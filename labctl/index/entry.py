@@ -132,7 +132,7 @@ def timing_verdict(run: RunRecord, end: RunEnd | None, trials: Sequence[TrialRec
     Settings of a search may fail; its default may not.
     """
     if run.is_search:
-        trials = [trial for trial in trials if trial.variant == run.variants[0]]
+        trials = [trial for trial in trials if trial.variant in run.variants[:1]]
     if end is None or end.state == "interrupted":
         return None
     if all(trial.execution is Execution.UNKNOWN for trial in trials) and trials:

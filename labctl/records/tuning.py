@@ -1,9 +1,10 @@
 """A search for settings: ``tuning.json``, written before each round begins."""
 
-from typing import Literal
+from typing import Literal, Self, get_args
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from labctl.config.tuning import Objective
 from labctl.records.base import FileRecord, Record
 
 
@@ -27,7 +28,7 @@ class TuningRecord(FileRecord):
     """The rounds of a search and its decisions; what trials measured is in their records."""
 
     default: str = Field(description="the variant that all others are compared with")
-    objectives: tuple[str, ...]
+    objectives: tuple[str, ...] = Field(min_length=1)
     seed: int
     budget_s: float
     settings: dict[str, dict[str, bool | int | float | str]] = Field(
@@ -48,3 +49,14 @@ class TuningRecord(FileRecord):
     )
     pairs: int = Field(0, description="of the proof of each named variant, as planned")
     said: tuple[str, ...] = Field((), description="what the proof can show, told before it began")
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        objectives = {*self.objectives, *(self.named or {})}
+        if odd := sorted(objectives - {*get_args(Objective)}):
+            raise ValueError(f"unknown objective {odd[0][:100]!r}")
+        known = {self.default, *self.settings}
+        used = {slug for one in self.rounds for slug in one.order}
+        if odd := sorted((used - known) | ({*(self.named or {}).values()} - {*self.settings})):
+            raise ValueError(f"a search without the setting {odd[0][:100]!r} names it")
+        return self

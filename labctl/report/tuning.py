@@ -58,6 +58,9 @@ def _sentence(found: Tuned, one: Proof, words: Language) -> str:
         )
     text = words("Nothing is shown to be better than the defaults for {objective}.", **values)
     if one.gain is not None:
+        known = one.row.interval if one.row else None
+        ends = f" ({_interval(known)})" if known and not known.is_vague else ""
+        values["gain"] = f"{_gain(one.gain)}{ends}"
         text += " " + words("{setting}: {gain} in {count} fresh pairs.", **values)
     needed, seconds = one.needed or (None, 0.0)
     if needed is None and seconds:

@@ -52,7 +52,7 @@ class Outcome:
         A search needs a result of its default only: settings that fail are a part of its answer.
         """
         if self.run.is_search:
-            found = any(one.variant == self.run.variants[0] for one in good_trials(self.trials))
+            found = any(one.variant in self.run.variants[:1] for one in good_trials(self.trials))
             return ExitStatus.OK if found else ExitStatus.JOB
         failed = any(trial.state is TrialState.FAILED for trial in self.trials)
         missed = any(gate.passed is False for gate in self.gates)

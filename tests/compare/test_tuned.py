@@ -111,6 +111,11 @@ def test_a_setting_that_failed_in_its_proof_is_no_result() -> None:
     assert text(found) == "threads 4 → 3 is no result for decode: in the proof: failed: killed."
 
 
+def test_a_record_that_names_an_unknown_setting_is_refused() -> None:
+    with pytest.raises(ValueError, match="a search without the setting 'other' names it"):
+        record(1, named={"decode": "other"})
+
+
 def test_a_search_without_a_winner_or_without_its_end_says_so() -> None:
     search = record(0, named={})
     assert "the race named no setting" in text(tuned(searched(), [], search))

@@ -70,7 +70,12 @@ def _row(kind: str, label: str, interval: Interval) -> Row:
 
 def _spec(names: Sequence[str], words: Language) -> Spec:
     title = words("gain over the default, %")
-    x: Spec = {"field": "gain", "type": "quantitative", "title": title, "axis": {"grid": True}}
+    x: Spec = {
+        "field": "gain",
+        "type": "quantitative",
+        "title": title,
+        "axis": {"grid": True, "tickCount": 6},
+    }
     y = row_axis("series", names, above=14)
     tooltip = [
         {"field": "series", "type": "nominal", "title": words("variant")},
