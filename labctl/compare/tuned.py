@@ -35,7 +35,8 @@ class Proof:
 
     ``gain``: ratio of the figure to the default's; None if it was not measured. ``refused``: why
     the setting is no result, whatever its gain. ``needed``: pairs that show SMALL_GAIN (None: more
-    than MOST_PAIRS), and the seconds of the missing ones.
+    than MOST_PAIRS), and the seconds of the missing ones. ``practical``: smallest
+    share that matters.
     """
 
     objective: str
@@ -45,6 +46,7 @@ class Proof:
     pairs: int = 0
     refused: str = ""
     needed: tuple[int | None, float] | None = None
+    practical: float = 0.0
 
     @property
     def is_shown(self) -> bool:
@@ -52,7 +54,7 @@ class Proof:
         if self.refused or self.gain is None:
             return False
         if self.row is None:  # a peak of memory hardly varies
-            return self.gain < 1
+            return self.gain < 1 - self.practical
         return self.row.verdict is Verdict.FASTER
 
 
@@ -139,11 +141,17 @@ def _proofs(
     found: dict[str, Proof] = {}
     sides: dict[str, Pair] = {}
     refused = {one.setting: one.reason for one in record.dropped}
+    limits = Thresholds.of_recipe(run.recipe_resolved)
     for objective, setting in (record.named or {}).items():
         own = [pair for pair in rounds if any(one.variant == setting for one in pair)]
         gain = _single(record.default, setting, objective, own)
         found[objective] = Proof(
-            objective, setting, gain, pairs=len(own), refused=refused.get(setting, "")
+            objective,
+            setting,
+            gain,
+            pairs=len(own),
+            refused=refused.get(setting, ""),
+            practical=limits.practical,
         )
         if objective != "memory":
             flat = [trial for pair in own for trial in pair if len(pair) == 2]
@@ -153,7 +161,6 @@ def _proofs(
             }
             if record.default in by_variant and setting in by_variant:
                 sides[objective] = (by_variant[record.default], by_variant[setting])
-    limits = Thresholds.of_recipe(run.recipe_resolved)
     figures = {id(pair): OBJECTIVES[objective].gate for objective, pair in sides.items()}
     judged = compare(sides.values(), figures=lambda pair: (figures[id(pair)],), thresholds=limits)
     for objective, row in zip(sides, judged.rows, strict=True):

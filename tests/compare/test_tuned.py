@@ -10,7 +10,7 @@ from rich.console import Console
 
 from labctl.compare.tuned import Tuned, tuned
 from labctl.records.run import RunRecord
-from labctl.records.trial import TrialRecord, TrialState
+from labctl.records.trial import JobStatus, TrialRecord, TrialState
 from labctl.records.tuning import DroppedSetting, TuningRecord, TuningRound
 from labctl.report.figures.figure import Figure
 from labctl.report.figures.gains import gains
@@ -70,6 +70,21 @@ def _trials(search: TuningRecord, proof: float, race: float) -> Iterator[TrialRe
                         timing=timing([gap] * 4))  # fmt: skip
 
 
+def job(peak: float) -> JobStatus:
+    return JobStatus(
+        outcome="exited",
+        exit_status=0,
+        start_mono_ns=0,
+        end_mono_ns=1,
+        wall_ns=1,
+        max_rss_bytes=round(1e8 * peak),
+        stdout_bytes=1,
+        stderr_bytes=1,
+        boot_id="b",
+        epoch=1,
+    )
+
+
 def text(found: Tuned) -> str:
     (sentence,) = sentences(found, Language("en"))
     return sentence
@@ -109,6 +124,19 @@ def test_a_setting_that_failed_in_its_proof_is_no_result() -> None:
     search = record(6, dropped=(why,))
     found = tuned(searched(), trials(search, proof=1.1), search)
     assert text(found) == "threads 4 → 3 is no result for decode: in the proof: failed: killed."
+
+
+@pytest.mark.parametrize(("peak", "shown"), [(0.9, True), (0.99, False), (1.1, False)])
+def test_memory_is_judged_from_one_peak_of_each(peak: float, *, shown: bool) -> None:
+    search = record(1, objectives=("memory",), named={"memory": "fast"})
+    measured = [
+        one.model_copy(update={"job": job(peak if one.variant == "fast" else 1)})
+        for one in trials(search, proof=1.0)
+    ]
+    found = tuned(searched(), measured, search)
+    assert [proof.is_shown for proof in found.proofs] == [shown]
+    if shown:
+        assert text(found) == "threads 4 → 3: memory -10.0 %, from one peak of each."
 
 
 def test_a_record_that_names_an_unknown_setting_is_refused() -> None:
