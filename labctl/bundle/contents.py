@@ -33,7 +33,7 @@ from labctl.report.page.html import html
 from labctl.report.page.language import Language
 from labctl.report.references import reference_rows
 from labctl.report.status import run_status
-from labctl.runs.record.directory import ANNOTATIONS, LINES, RECIPE, RECORD, RunDirectory
+from labctl.runs.record.directory import ANNOTATIONS, LINES, RECIPE, RECORD, TUNING, RunDirectory
 from labctl.runs.record.disk import COMPRESSED, reading
 from labctl.units import size
 
@@ -76,7 +76,7 @@ def _spec(below: str, artifact: Artifact, lab_root: Path) -> Iterator[tuple[str,
 
 
 #: Files of the run directory that are part of the run; other files belong to this host.
-_RUN_FILES = ("run.json", "plan.json", "end.json", "events.jsonl", "records.jsonl")
+_RUN_FILES = ("run.json", "plan.json", TUNING, "end.json", "events.jsonl", "records.jsonl")
 #: Files with positions and times in ns only: no identities.
 _NUMBERS = ("timeline", "counters")
 #: Larger files of a recipe are not included, only named with their hash.

@@ -13,7 +13,8 @@ from labctl.errors import ConfigError
 from labctl.records.base import FileRecord, read_record
 from labctl.records.run import Annotations, PlanRecord, RunEnd, RunRecord
 from labctl.records.trial import TrialRecord
-from labctl.runs.record.directory import ANNOTATIONS, RECORD, is_run_id
+from labctl.records.tuning import TuningRecord
+from labctl.runs.record.directory import ANNOTATIONS, RECORD, TUNING, is_run_id
 from labctl.runs.record.disk import COMPRESSED
 from labctl.text_types import is_name
 
@@ -46,7 +47,7 @@ def bundled_run(bundle: Bundle) -> BundledRun:
         raise bundle.refusal(f"{packed[0]} is compressed")
     run = _record(bundle, f"{RUN}run.json", RunRecord)
     plan = _record(bundle, f"{RUN}plan.json", PlanRecord)
-    for name, kind in (("end.json", RunEnd), (ANNOTATIONS, Annotations)):
+    for name, kind in (("end.json", RunEnd), (ANNOTATIONS, Annotations), (TUNING, TuningRecord)):
         if bundle.has(f"{RUN}{name}"):
             _record(bundle, f"{RUN}{name}", kind)
     found = [match for name in bundle.names if (match := _TRIAL.fullmatch(name))]

@@ -38,6 +38,7 @@ GROUPS: dict[str, dict[str, Command]] = {
         "plan": Command("Show what a recipe would do on a board, and how long it would take."),
         "run": Command("Run a recipe and print its result."),
         "bench": Command("Measure GGUF files on a board, without a recipe."),
+        "tune": Command("Find the fastest settings of a model on a board, and prove them."),
         "load-test": Command("Load a model server at an address, without a recipe."),
         "resume": Command("Resume an unfinished run."),
         "watch": Command("Show a run that another process drives."),

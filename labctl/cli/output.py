@@ -317,6 +317,13 @@ def show_result(
         from labctl.report.tables import print_timing_table
 
         console, wide = output_console(), result_format == "wide"
+        if (search := RunDirectory(directory).tuning()) is not None:
+            from labctl.compare.tuned import tuned
+            from labctl.report.tuning import print_search
+
+            print_search(console, run, tuned(run, trials, search), status, wide=wide)
+            if not wide:
+                return
         print_timing_table(console, run, trials, gates, wide=wide, references=quoted, status=status)
         return
     from labctl.report.formats import result_text

@@ -23,6 +23,7 @@ from labctl.cli.recipe_command import (
 )
 from labctl.cli.root import Invocation
 from labctl.cli.run_view import RunView
+from labctl.compare.proven import proven
 from labctl.config.recipe import find_recipe
 from labctl.config.recipe_parts import recipe_kind
 from labctl.config.yaml.document import Document
@@ -117,7 +118,13 @@ def plan(
     with ProgressView() as view:
         shown = RunView(view)
         request = RunRequest(wanted, chosen, lab)
-        seen = preview_run(request, partial(connect_board, chosen), Observer(shown.show), ask=ask)
+        seen = preview_run(
+            request,
+            partial(connect_board, chosen),
+            Observer(shown.show),
+            ask=ask,
+            proven=partial(proven, lab.root, chosen.name),
+        )
         shown.end_step()
     _show(wanted.name, chosen.name, seen, as_json)
 

@@ -116,7 +116,7 @@ __all__ = ["Invocation", "LazyGroup", "cli", "main", "run_cli", "version_line"]
 #: Commands that return a remote exit status, and need a different one for their own failures.
 _PASSING_STATUS = ("shell", "hdc shell")
 #: Commands that keep finished work and continue from it.
-_LASTING = ("run", "bench", "resume", "batch", "nightly", "deploy")
+_LASTING = ("run", "bench", "tune", "resume", "batch", "nightly", "deploy")
 
 
 class NobodyReads(Exception):

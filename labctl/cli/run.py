@@ -158,10 +158,41 @@ def run(
 
         return submit(lab, wanted, pool, priority, untrusted=untrusted)
 
+    others = [lab.board(name) for name in dict.fromkeys(spares)]
+    return run_on_board(
+        lab,
+        wanted,
+        pool,
+        (result_format, output),
+        ci,
+        others=others,
+        build=build,
+        untrusted=untrusted,
+        priority=priority,
+        waits=not no_wait,
+    )
+
+
+def run_on_board(
+    lab: LabFile,
+    wanted: Recipe,
+    pool: Sequence[Board],
+    shown: tuple[str, Path | None],
+    ci: CiOutput,
+    *,
+    others: Sequence[Board] = (),
+    build: bool = False,
+    untrusted: bool = False,
+    priority: int = 0,
+    waits: bool = True,
+) -> int:
+    """Run a timing recipe on the first free board of a pool, in its turn; return the exit status.
+
+    ``shown``: format and file of the result. ``others``: boards on which the run may continue.
+    """
     state, by = lab_state(lab), this_user()
     working = state.health.working([one.name for one in pool], by, untrusted=untrusted)
     pool = [one for one in pool if one.name in working]
-    others = [lab.board(name) for name in dict.fromkeys(spares)]
     for one in others:
         state.health.working([one.name], by)
 
@@ -172,7 +203,7 @@ def run(
         if not others:  # with spares, the run may move to another board
             request = replace(request, aside=aside)
         left = [one for one in others if one.name != chosen.name]
-        return run_and_tell(request, left, result_format, output, ci, build=build)
+        return run_and_tell(request, left, *shown, ci, build=build)
 
     note_missing(lab, wanted, pool[0].name)
     if not build:  # with --build, the program may still be missing
@@ -183,7 +214,7 @@ def run(
             raise
     from labctl.cli.run_in_turn import run_in_turn
 
-    return run_in_turn(lab, wanted, pool, priority, run_on, untrusted=untrusted, waits=not no_wait)
+    return run_in_turn(lab, wanted, pool, priority, run_on, untrusted=untrusted, waits=waits)
 
 
 def _workspace(invocation: Invocation, recipe: str, root: Path) -> "Workspace":

@@ -4,7 +4,7 @@ Tests for a difference and for sameness are two families, each with one error ov
 The interval of a row decides.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
 from labctl.compare import words
@@ -25,7 +25,7 @@ from labctl.stats.power import repeats_for_difference, repeats_for_same
 def compare(
     pairs: Iterable[Pair],
     *,
-    figures: Sequence[str] = (),
+    figures: Sequence[str] | Callable[[Pair], Sequence[str]] = (),
     thresholds: Thresholds | None = None,
     allow: Collection[str] = (),
     history: History | None = None,
@@ -34,7 +34,8 @@ def compare(
 
     Args:
         pairs: the sides to compare.
-        figures: names in FIGURES; by default the usual figures that were measured.
+        figures: names in FIGURES, or a function that returns those of a pair; by default the usual
+            figures that were measured.
         thresholds: by default the thresholds in the recipe of the first reference.
         allow: keys in which two sides may differ.
         history: other sessions of the board; without it, different runs give a suspicion at most.
@@ -47,7 +48,7 @@ def compare(
         found = tuple(differences(*pair, allow))
         others = [] if _refused(found) else other_sessions(pair, history)
         rows = [*pair[0].repeats, *pair[1].repeats]
-        for figure in figures_of(rows, figures):
+        for figure in figures_of(rows, figures(pair) if callable(figures) else figures):
             row = _row(pair, figure, found)
             if refused := _refused(found, figure):
                 row = replace(row, verdict=Verdict.UNLIKE, reason=words.unlike(refused))

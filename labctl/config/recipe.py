@@ -24,11 +24,13 @@ from labctl.config.recipe_parts import (
     Conditions,
     Scalar,
     Scheduling,
+    Values,
     Variant,
     WrittenRecipe,
     check_bounds,
     expand,
 )
+from labctl.config.tuning import Tuning
 from labctl.config.types import Duration, Interval, Line, Name, RunTime, Share
 from labctl.config.yaml.document import (
     Document,
@@ -59,15 +61,6 @@ def _prompt(text: str) -> str:
     if "\0" in text:
         raise ValueError("the prompt has a NUL character in it, which no program can be given")
     return text
-
-
-def _distinct(values: tuple[Scalar, ...]) -> tuple[Scalar, ...]:
-    seen: set[tuple[type, Scalar]] = set()
-    for index, value in enumerate(values):
-        if (type(value), value) in seen:
-            raise refuse("this value is given twice", index)
-        seen.add((type(value), value))
-    return values
 
 
 class EngineChoice(StrictModel):
@@ -168,11 +161,6 @@ class Adapter(StrictModel):
     """Factor of its change; 1 as it was trained."""
 
 
-Values = Annotated[
-    tuple[Scalar, ...], Field(min_length=1, max_length=100), AfterValidator(_distinct)
-]
-
-
 class Recipe(WrittenRecipe):
     """One experiment."""
 
@@ -232,6 +220,8 @@ class Recipe(WrittenRecipe):
     """Bounds that the results must keep."""
     comparison: ComparisonLimits = ComparisonLimits()
     """Judgement of `labctl compare` on the results."""
+    tune: Tuning | None = None
+    """Search for the best parameters instead of measuring given ones."""
     references: tuple[Name, ...] = ()
     """Published figures to show beside the results, by their names in references.yaml; they are
     quoted, and no statistic uses them."""
@@ -243,6 +233,7 @@ class Recipe(WrittenRecipe):
         yield from self._lora_problems()
         yield from self._matrix_problems()
         yield from self._gate_problems()
+        yield from self._tuning_problems()
 
     def _prompt_problems(self) -> Iterable[tuple[DocumentPath, str]]:
         if self.prompt is not None and self.prompt_file is not None:
@@ -276,6 +267,24 @@ class Recipe(WrittenRecipe):
         number = math.prod(len(values) for values in self.matrix.values())
         if number > MOST_VARIANTS:
             yield ("matrix",), f"{number} combinations; the most is {MOST_VARIANTS}"
+
+    def _tuning_problems(self) -> Iterable[tuple[DocumentPath, str]]:
+        if self.tune is None:
+            return
+        if self.matrix:
+            yield ("matrix",), "a search has no matrix; name the values to try in tune.space"
+        if self.gates:
+            yield ("gates",), "a search has no gates"
+        space = self.tune.space
+        if space and all(len(values) < 2 for values in space.values()):
+            yield ("tune", "space"), "one point: nothing to choose from; give a key several values"
+        if (count := math.prod(map(len, space.values()))) > MOST_VARIANTS:
+            yield ("tune", "space"), f"{count} combinations; the most is {MOST_VARIANTS}"
+        for index, one in enumerate(self.tune.never):
+            for key in one:
+                if space and key not in space and key not in self.parameters:
+                    known = {*space, *self.parameters}
+                    yield ("tune", "never", index, key), unknown("parameter", key, known)
 
     def _gate_problems(self) -> Iterable[tuple[DocumentPath, str]]:
         known = {MODEL_AXIS, *self.matrix, *self.parameters}

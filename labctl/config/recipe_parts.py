@@ -173,6 +173,20 @@ def check_bounds(low: float | None, high: float | None) -> None:
 #: The value of an engine's parameter.
 Scalar: TypeAlias = bool | int | float | str
 
+
+def _distinct(values: tuple[Scalar, ...]) -> tuple[Scalar, ...]:
+    seen: set[tuple[type, Scalar]] = set()
+    for index, value in enumerate(values):
+        if (type(value), value) in seen:
+            raise refuse("this value is given twice", index)
+        seen.add((type(value), value))
+    return values
+
+
+Values = Annotated[
+    tuple[Scalar, ...], Field(min_length=1, max_length=100), AfterValidator(_distinct)
+]
+
 MOST_VARIANTS = 1000
 _LONGEST_SLUG = 80
 
@@ -204,15 +218,24 @@ def expand(
     for model in model_keys:
         for values in itertools.product(*axes.values()):
             chosen = dict(zip(axes, values, strict=True))
-            words = [model, *(f"{axis}-{_word(value)}" for axis, value in chosen.items())]
-            slug = next(s for s in _candidates("-".join(words)) if s not in taken)
-            taken.add(slug)
+            slug = slug_of([model, *setting_words(chosen)], taken)
             variants.append(Variant(slug, model, {**parameters, **chosen}))
     return variants
 
 
-def _word(value: Scalar) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def setting_words(chosen: Mapping[str, Scalar]) -> list[str]:
+    """Return a word for each value: ``threads-3``, ``repack-false``."""
+    return [
+        f"{key}-{str(value).lower() if isinstance(value, bool) else value}"
+        for key, value in chosen.items()
+    ]
+
+
+def slug_of(words: Iterable[str], taken: set[str]) -> str:
+    """Return a new slug of words, and add it to ``taken``."""
+    slug = next(s for s in _candidates("-".join(words)) if s not in taken)
+    taken.add(slug)
+    return slug
 
 
 def _candidates(text: str) -> Iterator[str]:

@@ -6,7 +6,7 @@ the raw files do not prove is ``None`` or an error.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
@@ -386,6 +386,14 @@ class EngineBase(ABC, Generic[P]):
             **parameters.model_dump(mode="json"),
         }
 
+    def tunable(
+        self,
+        facts: BoardFacts,  # noqa: ARG002 - of others
+        objectives: Collection[str],  # noqa: ARG002 - of others
+    ) -> Mapping[str, Sequence[Any]]:
+        """Return the parameters that a search tries by default, with their values."""
+        return {}
+
     def locks_memory(self, parameters: P) -> bool:  # noqa: ARG002 - locks no memory
         """Return True if its program locks memory, which needs permission."""
         return False
@@ -397,6 +405,9 @@ class EngineBase(ABC, Generic[P]):
 
 class Engine(EngineBase[P]):
     """A program that ends by itself, and is measured from start to end."""
+
+    #: True if :meth:`answer` returns the generated text.
+    shows_text: bool = False
 
     def token_counts(self, parameters: P, text_bytes: int) -> TokenCounts | None:  # noqa: ARG002 - of others
         """Return the work of a run with resolved parameters; None if unknown.
@@ -412,6 +423,10 @@ class Engine(EngineBase[P]):
     @abstractmethod
     def parse(self, raw: RawOutput, parameters: P) -> TimingRecord:
         """Read the output of a successful job. Raises OutputNotUnderstood."""
+
+    def answer(self, raw: RawOutput) -> bytes | None:  # noqa: ARG002 - of others
+        """Return the generated text of a successful job; None if the program shows none."""
+        return None
 
     @abstractmethod
     def checks(self, timing: TimingRecord, parameters: P) -> tuple[Check, ...]:

@@ -4,6 +4,7 @@ A figure that records already contain needs only a line here. A newly measured f
 field of its record.
 """
 
+import math
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -95,6 +96,10 @@ NET_JOULES_PER_TOKEN: TrialFigure = Figure(
     estimate, Place.ENERGY, may_gate=True, better="lower",
     tip="Above the power of the idle board, between the first token and the last.",
 )  # fmt: skip
+PEAK_MEMORY: TrialFigure = Figure(
+    "peak_memory_bytes", "bytes", "Peak memory", _job(lambda job: job.max_rss_bytes),
+    greatest, Place.PHASES, tip="Greatest resident set.", better="lower",
+)  # fmt: skip
 #: In the order of tables and exports.
 FIGURES: tuple[TrialFigure, ...] = (
     Figure(
@@ -122,10 +127,7 @@ FIGURES: tuple[TrialFigure, ...] = (
         tip="From start to end of the program.", column="wall_ns", may_gate=True, better="lower",
         is_compared=True, has_loading=True,
     ),
-    Figure(
-        "peak_memory_bytes", "bytes", "Peak memory", _job(lambda job: job.max_rss_bytes),
-        greatest, Place.PHASES, tip="Greatest resident set.", better="lower",
-    ),
+    PEAK_MEMORY,
     Figure(
         "read_bytes_per_token", "bytes", "Storage read per token",
         _evidence(lambda evidence: evidence.read_bytes_per_token), middle, Place.PHASES,
@@ -188,3 +190,21 @@ FIGURES: tuple[TrialFigure, ...] = (
         _evidence(lambda evidence: evidence.highest_temperature_mc),
     ),
 )  # fmt: skip
+
+
+#: Objective of a search -> the figure that judges it.
+OBJECTIVES: dict[str, TrialFigure] = {
+    "decode": RATE,
+    "prefill": PREFILL,
+    "memory": PEAK_MEMORY,
+    "energy": JOULES_PER_TOKEN,
+}
+
+
+def objective_value(objective: str, trial: TrialRecord) -> float | None:
+    """Return the logarithm of a trial's figure, greater for better; None if it has none above 0."""
+    figure = OBJECTIVES[objective]
+    value = figure.of(trial)
+    if not value or value < 0:
+        return None
+    return math.log(value) if figure.better == "higher" else -math.log(value)

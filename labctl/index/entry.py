@@ -41,7 +41,7 @@ def entry_of(
         board=run.board or None,
         target=run.target or None,
         execution=run.facts.execution,
-        verdict=timing_verdict(end, trials),
+        verdict=timing_verdict(run, end, trials),
         trials_planned=(plan.due({t.number for t in trials}).total() if plan else 0)
         or run.trials_planned,
         trials_recorded=len(trials),
@@ -126,8 +126,13 @@ def damaged_entry(run_id: str, damage: str, annotations: Annotations, stamp: str
     return Entry(row, tags=_tags(annotations))
 
 
-def timing_verdict(end: RunEnd | None, trials: Sequence[TrialRecord]) -> str | None:
-    """Return the verdict on a timing run, as in the exit status of ``labctl run``."""
+def timing_verdict(run: RunRecord, end: RunEnd | None, trials: Sequence[TrialRecord]) -> str | None:
+    """Return the verdict on a timing run, as in the exit status of ``labctl run``.
+
+    Settings of a search may fail; its default may not.
+    """
+    if run.is_search:
+        trials = [trial for trial in trials if trial.variant in run.variants[:1]]
     if end is None or end.state == "interrupted":
         return None
     if all(trial.execution is Execution.UNKNOWN for trial in trials) and trials:

@@ -81,6 +81,11 @@ class RunRecord(NumberedRecord, FileRecord):
         """The program under test, which is not the agent; None for a program without artifact."""
         return next((one for one in self.artifacts if one.product != "agent"), None)
 
+    @property
+    def is_search(self) -> bool:
+        """True if it searches for settings: the first variant is the default."""
+        return self.recipe_resolved.get("tune") is not None
+
 
 class GateRecord(Record):
     """Judgement of one gate of the recipe. ``passed`` None = it could not or must not be judged."""

@@ -10,10 +10,12 @@ from pathlib import Path
 
 from rich.console import Console
 
+from labctl.compare.tuned import tuned
 from labctl.errors import printable_line
 from labctl.figures.trials import FIGURES
 from labctl.records.run import GateRecord, RunRecord
 from labctl.records.trial import TrialRecord
+from labctl.report import tuning
 from labctl.report.ci.cases import run_suite
 from labctl.report.ci.texts import CI_FORMATS, ci_text
 from labctl.report.markdown import cell, quote, table
@@ -43,9 +45,20 @@ def run_document(
         "directory": str(directory.resolve()),
         "run": run.model_dump(mode="json"),
         "rows": [row.document() for row in summarise(trials, run.variants, wanted_precision(run))],
+        **_search_document(run, trials, directory),
         **({"references": [row.document() for row in references]} if references else {}),
         "trials": [trial.model_dump(mode="json") for trial in trials],
     }
+
+
+def _search_document(
+    run: RunRecord, trials: Sequence[TrialRecord], directory: Path
+) -> dict[str, object]:
+    """Return the search that a run is; empty for another run."""
+    search = RunDirectory(directory).tuning()
+    if search is None:
+        return {}
+    return {"tuning": tuning.document(tuned(run, trials, search))}
 
 
 _WIDTH = 120
@@ -85,7 +98,10 @@ def result_text(
         case "csv":
             return _csv(variant_rows(run, trials))
         case "md":
-            return "\n".join(_markdown(run, trials, gates, references, status)) + "\n"
+            search = RunDirectory(directory).tuning()
+            chapter = [] if search is None else tuning.markdown(tuned(run, trials, search))
+            lines = _markdown(run, trials, gates, references, status)
+            return "\n".join([*chapter, *lines]) + "\n"
     written = io.StringIO()
     console = Console(file=written, width=_WIDTH, emoji=False)
     if form == "experiment":

@@ -114,7 +114,7 @@ def timing_status(
 ) -> Status:
     """Return the status of a timing run. ``is_held``: a controller drives it."""
     planned = plan.due({trial.number for trial in trials})
-    verdict = timing_verdict(end, trials)
+    verdict = timing_verdict(run, end, trials)
     state = _state(end, verdict, is_held=is_held)
     reason = _early(end, is_held=is_held)
     if reason is None and state != "passed":

@@ -74,6 +74,11 @@ def print_status(console: Console, status: Status) -> None:
     print_last_lines(console, status.reason.last_lines if status.reason else ())
 
 
+def print_headline(console: Console, run: RunRecord) -> None:
+    """Print recipe and board of a run, and a warning if it did not run on a board."""
+    print_lines(console, [_headline(run)])
+
+
 def print_last_lines(console: Console, lines: Sequence[str]) -> None:
     """Print the last lines of a failed program's standard error.
 

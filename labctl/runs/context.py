@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from pydantic import JsonValue
 
@@ -19,12 +19,13 @@ from labctl.board.agent import LINK_LOSSES, BoardAgent
 from labctl.board.job import JobState
 from labctl.board.meter import Meter
 from labctl.build.source import run_git
+from labctl.config.recipe_parts import Variant
 from labctl.distribution import labctl_version
 from labctl.errors import BoardRebooted, InfraError, SurvivingProcess
 from labctl.folders import work_trees
 from labctl.records.board import BoardFacts
 from labctl.records.run import ArtifactIdentity, NightPart, PlanRecord, RunRecord
-from labctl.records.trial import TrialLimit
+from labctl.records.trial import TrialLimit, TrialRecord
 from labctl.results.gates import CompareGates
 from labctl.retry import RETRY_SECONDS, retry_infra
 from labctl.runs.board.conditions import BoardConditions
@@ -44,6 +45,16 @@ from labctl.transport.base import remote_words
 #: A function, because reading it takes longer than planning a run.
 
 T = TypeVar("T")
+
+
+class MoreTrials(Protocol):
+    """Decides on further trials while a run is made, as a search does."""
+
+    def more(self, records: Mapping[int, TrialRecord], planned: int) -> Sequence[PlannedTrial]:
+        """Return the trials after the ``planned`` ones, once these have run; empty: the end."""
+
+    def reason_to_skip(self, trial: PlannedTrial) -> str | None:
+        """Return why a trial does not begin now; None if it does."""
 
 
 @dataclass
@@ -68,6 +79,8 @@ class RunContext:
     meter: Meter | None = None
     #: Power of the idle board, measured before the first trial, or the reason why it is not known.
     idle: IdlePower | str | None = None
+    #: Decides on further trials; None: the plan has all.
+    search: MoreTrials | None = None
     conditions: BoardConditions = field(init=False)
     #: Failed variant -> number of its failed trial.
     failed: dict[str, int] = field(default_factory=dict)
@@ -210,8 +223,12 @@ def run_record(
     untrusted: bool = False,
     job: str | None = None,
     night: NightPart | None = None,
+    variants: Sequence[Variant] = (),
 ) -> RunRecord:
-    """Return the record of a run that begins now, under the board's lease."""
+    """Return the record of a run that begins now, under the board's lease.
+
+    ``variants``: the run's variants, by default the recipe's.
+    """
     recipe = prepared.recipe
     return RunRecord(
         id=run_id,
@@ -223,7 +240,7 @@ def run_record(
         facts=held.facts,
         artifacts=artifact_identities(held, prepared),
         models=tuple(file.identity for file in prepared.models.values()),
-        variants=tuple(variant.slug for variant in recipe.variants()),
+        variants=tuple(variant.slug for variant in variants or recipe.variants()),
         trials_planned=len(plan.trials),
         plan_notes=tuple(notes),
         labctl_version=labctl_version(),

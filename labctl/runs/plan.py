@@ -1,6 +1,6 @@
 """``labctl plan``: a preview of a recipe on a board, before anything is sent."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -148,11 +148,13 @@ def preview_run(
     observer: Observer,
     *,
     ask: bool = False,
+    proven: Callable[[Prepared, Execution], Sequence[str]] = lambda _prepared, _execution: (),
 ) -> Preview:
     """Prepare on this host and plan for the board as last seen; nothing is sent.
 
-    Reads the board's facts only if it was never seen, or if ``ask``. Raises ConfigError if even the
-    smallest amount does not fit into ``max_time``, and as :func:`labctl.runs.run.run_recipe`.
+    Reads the board's facts only if it was never seen, or if ``ask``. ``proven`` returns sentences
+    on settings that a search proved. Raises ConfigError if even the smallest amount does not fit
+    into ``max_time``, and as :func:`labctl.runs.run.run_recipe`.
     """
     recipe, board, root = request.recipe, request.board, request.lab.root
     prepared = prepare(recipe, board, root, observer.step)
@@ -180,6 +182,9 @@ def preview_run(
     needed = RepeatsNeeded(noise, recipe.comparison)
     agent = agent_notes(known.facts.machine, target, root)
     notes = (*prepared.notes, *agent, *forecast.notes, *plan.notes)
+    if recipe.tune is not None:
+        notes += ("a search: more trials follow, round by round, within max_time",)
+    notes += tuple(proven(prepared, known.facts.execution))
     return Preview(
         plan, forecast, request.max_seconds, notes, known.source, measured, needed=needed
     )

@@ -34,11 +34,13 @@ from labctl.runs.context import RunContext, artifact_identities, program_sha256
 from labctl.runs.inputs.prepare import Prepared, RecipeFiles, find_files
 from labctl.runs.observer import Observer, RunSession
 from labctl.runs.planning.forecast import make_forecast
+from labctl.runs.planning.settings import variants_of
 from labctl.runs.planning.time_limits import RunClock
 from labctl.runs.planning.trials import PlannedTrial
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.record.journal import Attempt, Journal
 from labctl.runs.runner import Judge, Outcome, remaining, run_trials, usual_status
+from labctl.runs.search import begin_search
 from labctl.runs.trial.energy import working_meter
 from labctl.transport.base import Transport
 from labctl.units import size
@@ -205,8 +207,10 @@ def resume_recorded(
             _refuse(run, [f"the program {prepared.tool.name} is another one now"])
         # From here on only host, link and board can prevent the run.
         trials = [PlannedTrial.of(record) for record in plan.trials]
+        tuning = directory.tuning()
         planned = {trial.variant.slug: trial.variant for trial in trials}
-        forecast = make_forecast(prepared, run.facts, held.rates, list(planned.values()))
+        variants = variants_of(tuning) if tuning else list(planned.values())
+        forecast = make_forecast(prepared, run.facts, held.rates, variants)
         clock = RunClock(plan.max_seconds, plan.limits, forecast.of)
         moves = board.name != (journal.board or run.board)
         # This comes first: a board that refuses the run must not change it.
@@ -232,6 +236,8 @@ def resume_recorded(
             compare=request.compare,
             meter=working_meter(board, observer),
         )
+        if tuning is not None:
+            begin_search(context, tuning)
         if lost is not None:
             context.stop_job(lost)
         context.remove_other_jobs(journal.attempt(undone.number) if undone else None)

@@ -20,10 +20,13 @@ from labctl.runs.inputs.prepare import find_files
 from labctl.runs.inputs.programs import known_agent_notes
 from labctl.runs.observer import Observer, RunSession
 from labctl.runs.planning.forecast import make_forecast, plan_trials
+from labctl.runs.planning.settings import plan_search, refuse_search, trial_of
 from labctl.runs.planning.time_limits import RunClock, longest_seconds, planned_limits
+from labctl.runs.planning.trials import Plan
 from labctl.runs.record.directory import RunDirectory, new_run_id
 from labctl.runs.record.journal import Journal
 from labctl.runs.runner import Judge, Outcome, run_trials, usual_status
+from labctl.runs.search import begin_search
 from labctl.runs.trial.energy import working_meter
 from labctl.transport.base import Transport
 
@@ -101,6 +104,8 @@ def run_recorded(
     recipe, board, lab = request.recipe, request.board, request.lab
     max_seconds = request.max_seconds
     files = find_files(recipe, board, lab.root, untrusted=request.untrusted)
+    if recipe.tune is not None:
+        refuse_search(files, board)
     directory = RunDirectory(lab.root / "runs" / new_run_id(recipe.name))
 
     use, check = request.use_of(directory.path.name), request.check_board
@@ -121,9 +126,16 @@ def run_recorded(
         ready = way.prepare(held)
         held, (prepared,) = ready.held, ready.prepared
         # Planned before gigabytes are sent: a plan that does not fit is refused at once.
-        forecast = make_forecast(prepared, held.facts, held.rates)
-        plan = plan_trials(recipe, forecast, max_seconds)
-        limits = planned_limits(recipe, plan.trials, forecast, max_seconds)
+        tuning = None
+        if recipe.tune is not None:
+            forecast, tuning = plan_search(prepared, held.facts, held.rates, max_seconds)
+            plan = Plan((), None, ())
+            possible = [trial_of(0, one, 0, forecast.roles) for one in forecast.variants]
+        else:
+            forecast = make_forecast(prepared, held.facts, held.rates)
+            plan = plan_trials(recipe, forecast, max_seconds)
+            possible = list(plan.trials)
+        limits = planned_limits(recipe, possible, forecast, max_seconds)
         notes = [
             *prepared.notes,
             *known_agent_notes(held.agent_artifact.path, lab.root),
@@ -145,8 +157,11 @@ def run_recorded(
             untrusted=request.untrusted,
             job=request.use.job if request.use.kind == "run" else None,
             night=request.night,
+            variants=forecast.variants if tuning else (),
         )
         planned = plan_record(prepared, plan, max_seconds, limits, program)
+        if tuning is not None:
+            directory.write_tuning(tuning)
         directory.start(run, planned, recipe.as_written)
         journal = Journal(directory.path, run.id)
         journal.leased(lease)
@@ -164,4 +179,6 @@ def run_recorded(
             compare=request.compare,
             meter=meter,
         )
+        if tuning is not None:
+            begin_search(context, tuning)
         return run_trials(context, plan.trials)

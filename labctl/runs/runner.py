@@ -1,6 +1,6 @@
 """Run a plan: one trial after the other; each is on disk before the next begins."""
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal
@@ -23,7 +23,7 @@ from labctl.records.run import GateRecord, RunEnd, RunRecord
 from labctl.records.trial import Failure, TrialRecord, TrialState
 from labctl.results.gates import judge
 from labctl.results.repeats import is_enough
-from labctl.results.summary import summarise
+from labctl.results.summary import good_trials, summarise
 from labctl.runs.context import RunContext
 from labctl.runs.planning.trials import PlannedTrial
 from labctl.runs.record.directory import RunDirectory
@@ -47,7 +47,13 @@ class Outcome:
 
     @property
     def exit_status(self) -> int:
-        """0 if every variant has a result, no trial failed and no gate was missed."""
+        """0 if every variant has a result, no trial failed and no gate was missed.
+
+        A search needs a result of its default only: settings that fail are a part of its answer.
+        """
+        if self.run.is_search:
+            found = any(one.variant in self.run.variants[:1] for one in good_trials(self.trials))
+            return ExitStatus.OK if found else ExitStatus.JOB
         failed = any(trial.state is TrialState.FAILED for trial in self.trials)
         missed = any(gate.passed is False for gate in self.gates)
         without = any(summary.trials_ok == 0 for summary in summarise(self.trials))
@@ -81,9 +87,8 @@ def run_trials(
     try:
         restore = context.held.has_changes and not still_ours
         with context.conditions.held(context.held.claim.check, restore=restore):
-            ahead = remaining(context.journal, trials, records)
-            for index, trial in enumerate(ahead):
-                context.ahead = ahead[index:]
+            trials = list(trials)
+            for trial in _ahead(context, trials, records):
                 if _is_needless(context, trial, records.values()):
                     continue
                 records[trial.number] = _one(context, trial, len(trials))
@@ -103,6 +108,22 @@ def run_trials(
     judged += context.compare(run, found, parameters)
     _finish(context, "finished", gates=judged)
     return Outcome(context.directory, run, found, judged)
+
+
+def _ahead(
+    context: RunContext, trials: list[PlannedTrial], records: Mapping[int, TrialRecord]
+) -> Iterator[PlannedTrial]:
+    """Yield the trials that have no record; a search adds trials whenever all have run."""
+    ahead = remaining(context.journal, trials, records)
+    while True:
+        for index, trial in enumerate(ahead):
+            context.ahead = ahead[index:]
+            yield trial
+        ahead = list(context.search.more(records, len(trials))) if context.search else []
+        if not ahead:
+            return
+        context.directory.extend_plan(trial.record() for trial in ahead)
+        trials.extend(ahead)
 
 
 def remaining(
@@ -161,7 +182,8 @@ def _one(context: RunContext, trial: PlannedTrial, total: int) -> TrialRecord:
     context.directory.add(record)
     if reason is None and not (error and stays_open(error)):
         # Only now: until the record is on disk, the board may have the only copy of the files.
-        if len(context.ahead) == 1 and (error is None or isinstance(error, JobError)):
+        is_last = len(context.ahead) == 1 and context.search is None
+        if is_last and (error is None or isinstance(error, JobError)):
             context.last = attempt  # settings are put back first
         else:
             _tidy_up(context, attempt, context.remove_job)
@@ -238,7 +260,8 @@ def _attempt(
 def _reason_to_skip(context: RunContext, trial: PlannedTrial) -> str | None:
     if trial.variant.slug in context.failed:
         return f"trial {context.failed[trial.variant.slug]} of this variant failed"
-    return context.clock.reason_to_skip(trial)
+    reason = context.search.reason_to_skip(trial) if context.search else None
+    return reason or context.clock.reason_to_skip(trial)
 
 
 def _break_off(

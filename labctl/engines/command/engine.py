@@ -88,6 +88,7 @@ class Command(Engine[CommandParameters]):
         self.output = tuple(output)
         self.tokens = tokens
         self.success = success or Success()
+        self.shows_text = tokens is not None and tokens.stream == "stdout"
         self.uses_prompt = PROMPT in names
         self.files = tuple(files_of(names))
         #: Parameters with the number of generated tokens.
@@ -210,6 +211,11 @@ class Command(Engine[CommandParameters]):
             expected=getattr(parameters, count) if count else None,
             form=f"{self.name} {self.task}",
         )
+
+    @override
+    def answer(self, raw: RawOutput) -> bytes:
+        """Return all that it printed."""
+        return raw.stdout
 
     def checks(
         self, timing_record: TimingRecord, parameters: CommandParameters

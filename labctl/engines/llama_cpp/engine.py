@@ -1,6 +1,7 @@
 """The text completion of llama.cpp."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from labctl.engines.base import (
     TEXT_BYTES_PER_TOKEN,
@@ -21,6 +22,7 @@ from labctl.engines.llama_cpp.parameters import (
     memory_need,
     resolve_defaults,
 )
+from labctl.engines.llama_cpp.tuning import built_in_space
 from labctl.engines.progress import LOADING, PROMPT, ProgramProgress, Seen, generated
 from labctl.errors import LabctlError
 from labctl.records.board import BoardFacts
@@ -43,6 +45,7 @@ class LlamaCpp(Engine[LlamaCppParameters]):
     cache_types = CACHE_TYPE_PARAMETERS
     uses_prompt = True
     uses_adapters = True
+    shows_text = True
 
     def for_version(self, tool: Tool, parameters: LlamaCppParameters) -> LlamaCppParameters:
         """Decide flash attention: on, in the classic version off."""
@@ -110,6 +113,16 @@ class LlamaCpp(Engine[LlamaCppParameters]):
             return generated(counted, done, parameters.tokens, before)
         before = PROMPT if READY in seen.stderr_end else LOADING
         return generated(seen.stdout, seen.stdout.pieces, parameters.tokens, before)
+
+    def tunable(
+        self, facts: BoardFacts, objectives: Collection[str]
+    ) -> Mapping[str, Sequence[Any]]:
+        """Return the built-in space of the parameters that this program has."""
+        return built_in_space(self.parameters_model.model_fields, facts, objectives)
+
+    def answer(self, raw: RawOutput) -> bytes | None:
+        """Return the text, the same for both formats of output."""
+        return as_text(raw).stdout
 
     def locks_memory(self, parameters: LlamaCppParameters) -> bool:
         """Return True with ``--mlock``."""

@@ -7,6 +7,7 @@ from labctl.records.board import Execution
 from labctl.report.figures.distribution import ecdf, repeats
 from labctl.report.figures.estimates import estimates
 from labctl.report.figures.figure import Figure, Figures, Missing
+from labctl.report.figures.gains import gains
 from labctl.report.figures.history import history
 from labctl.report.figures.measured import MeasuredRun, executions_of
 from labctl.report.figures.roofline import roofline
@@ -30,6 +31,7 @@ def figures_of(
     """
     words = Language(language)
     found: list[Figure | Missing] = [
+        *gains(runs, words),
         estimates(runs, words, quoted),
         token_times(runs, words),
         repeats(runs, words),

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from labctl.board.probe_files import last_probes
+from labctl.compare.tuned import Tuned, tuned
 from labctl.errors import printable_line
 from labctl.figures.trials import token_time
 from labctl.records.board import Execution
@@ -35,6 +36,8 @@ class MeasuredRun:
     trials: Sequence[TrialRecord]
     probes: Sequence[BoardProbe] = ()
     telemetry: Callable[[TrialRecord], Sequence[TelemetrySample]] = _no_telemetry
+    #: Results of a search; None for another run.
+    tuned: Tuned | None = None
 
     @property
     def short_id(self) -> str:
@@ -52,7 +55,9 @@ def measured_run(directory: RunDirectory) -> MeasuredRun:
         return read_telemetry(folder / "telemetry").samples
 
     probes = last_probes(lab_root, run.board, run.facts.execution)
-    return MeasuredRun(run, directory.trials(), probes, telemetry)
+    trials, search = directory.trials(), directory.tuning()
+    found = None if search is None else tuned(run, trials, search)
+    return MeasuredRun(run, trials, probes, telemetry, found)
 
 
 @dataclass(frozen=True)

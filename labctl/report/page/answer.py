@@ -11,6 +11,7 @@ from labctl.report.page.fastest import fastest, takes
 from labctl.report.page.language import MOST_NAMES, Language
 from labctl.report.page.measured import MeasuredRun
 from labctl.report.result_tables import middle_bound
+from labctl.report.tuning import sentences
 from labctl.results.summary import VariantSummary
 from labctl.units import digits, duration
 
@@ -86,6 +87,9 @@ def _of_series(runs: Sequence[MeasuredRun], words: Language) -> Iterator[str]:
 
 
 def _of_run(one: MeasuredRun, words: Language) -> Iterator[str]:
+    if one.measured.tuned is not None:
+        yield from sentences(one.measured.tuned, words)
+        return
     timed = sorted((row for row in one.rows if row.token_ns), key=lambda row: row.token_ns or 0)
     if not timed:
         yield from _without_tokens(one, words)
@@ -97,7 +101,7 @@ def _problems(one: MeasuredRun, words: Language) -> Iterator[str]:
     """Yield what went wrong in a run that has a result."""
     timed = [row for row in one.rows if row.token_ns]
     failed = {row.variant: row.trials_failed + row.trials_skipped for row in one.rows}
-    if timed and any(failed.values()):
+    if one.measured.tuned is None and timed and any(failed.values()):  # a search's table says why
         yield words(
             "Trials without a result: {count}, of {names}.",
             count=sum(failed.values()),

@@ -9,6 +9,7 @@ from pathlib import Path
 from labctl.compare.comparison import Comparison
 from labctl.errors import ConfigError
 from labctl.records.board import Execution
+from labctl.report import tuning
 from labctl.report.comparison import rows_table
 from labctl.report.figures.catalogue import figures_of
 from labctl.report.page.answer import answers
@@ -101,7 +102,10 @@ def _common(marks: Collection[Sequence[str]]) -> list[str]:
 
 def _section(one: MeasuredRun, marks: Sequence[str], words: Language) -> RunSection:
     found = section(one, words)
-    return replace(found, remarks=[*(Remark(text, tone="bad") for text in marks), *found.remarks])
+    search = one.measured.tuned
+    ways = map(Remark, tuning.recipe_and_command(search)) if search is not None else ()
+    first = (Remark(text, tone="bad") for text in marks)
+    return replace(found, remarks=[*first, *ways, *found.remarks])
 
 
 def _told(found: Sequence[Status], words: Language) -> list[Status]:
@@ -129,7 +133,9 @@ def _tables(
     words: Language,
 ) -> list[Table]:
     experiment, *details = result_tables([one.results for one in runs], quoted, words)
-    return [experiment, *([rows_table(compared, words)] if compared else []), *details]
+    searches = [one.measured.tuned for one in runs if one.measured.tuned is not None]
+    chapters = [table for found in searches for table in tuning.tables(found, words)]
+    return [*chapters, experiment, *([rows_table(compared, words)] if compared else []), *details]
 
 
 def _title(runs: Sequence[MeasuredRun], words: Language) -> str:

@@ -222,6 +222,7 @@ def _problems(recipe: Recipe, lab_root: Path | None) -> Iterator[tuple[DocumentP
     engine = make_engine(recipe.engine)
     yield from _input_problems(recipe, engine)
     yield from parameter_problems(recipe, engine.parameters_model)
+    yield from _tuning_problems(recipe, engine)
 
 
 def _reference_problems(
@@ -255,6 +256,23 @@ def _input_problems(recipe: Recipe, engine: Engine[Any]) -> Iterator[tuple[Docum
         if name not in engine.files and name not in adapters:
             known = f"; it knows {listed(engine.files)}" if engine.files else ""
             yield ("files", name), f"{what} does not read this file{known}"
+
+
+def _tuning_problems(recipe: Recipe, engine: Engine[Any]) -> Iterator[tuple[DocumentPath, str]]:
+    """Yield values of a search's space that the engine refuses whatever the other values are."""
+    if recipe.tune is None:
+        return
+    model, fixed = engine.parameters_model, dict(recipe.parameters)
+    for axis, options in recipe.tune.space.items():
+        for index, value in enumerate(options):
+            values = {**fixed, axis: value}
+            try:
+                model.model_validate_json(json.dumps(values), strict=True)
+            except ValidationError as failure:
+                found = explain(failure.errors(include_url=False), values, model)
+                for inner, sentence, _ in found:
+                    if inner[:1] == (axis,):
+                        yield ("tune", "space", axis, index), sentence
 
 
 def prepare(recipe: Recipe, board: Board, lab_root: Path, progress: Progress) -> Prepared:

@@ -44,6 +44,8 @@ RECIPE = "the recipe's timeouts.trial"
 #: The recipe's limit, or the board's if that is less.
 MAX_TIME = "max_time"
 
+#: Begins the origin of a limit in a search: the setting is slow, and need not end.
+CUT_OFF_SOURCE = "3 times"
 #: A trial hangs after this many times the duration of the trial before.
 _HANGS = 5
 #: A trial that had this share of its run's whole time had enough time.
@@ -131,6 +133,8 @@ class RunClock:
     max_seconds: float
     limits: Mapping[str, TrialLimit]
     predicted: "Callable[[PlannedTrial], TrialPrediction | None]"
+    #: Limit of a trial that a search gives; None: the trial's own.
+    cut_off: "Callable[[PlannedTrial], TrialLimit | None]" = lambda _trial: None
     _began: float = field(init=False)
     _took: dict[str, float] = field(default_factory=dict)
 
@@ -159,7 +163,11 @@ class RunClock:
 
     def took(self, trial: "PlannedTrial") -> float | None:
         """Return the time in s of the last trial of its variant, if there was one."""
-        return self._took.get(trial.variant.slug)
+        return self.took_of(trial.variant.slug)
+
+    def took_of(self, variant: str) -> float | None:
+        """Return the time in s of a variant's last trial, if there was one."""
+        return self._took.get(variant)
 
     def expected(self, trial: "PlannedTrial") -> float | None:
         """Return a trial's expected time in s: the variant's last, else the predicted minimum."""
@@ -186,7 +194,8 @@ class RunClock:
     def limit(self, trial: "PlannedTrial") -> TrialLimit:
         """Return the limit of a trial that starts now."""
         slug = trial.variant.slug
-        own = measured_limit(self.limits[slug], self._took, slug)
+        cut = self.cut_off(trial)
+        own = cut or measured_limit(self.limits[slug], self._took, slug)
         if own.seconds <= self.left:
             return own
         return TrialLimit(
@@ -208,6 +217,8 @@ class RunClock:
 
         The end of the run's time stopped it before it is clear that it hangs.
         """
+        if limit.source.startswith(CUT_OFF_SOURCE):
+            return f"slower than {limit.source}"
         if not limit.source.startswith(MAX_TIME):
             return None
         stopped = f"max_time: stopped after {limit.seconds:.1f} s"

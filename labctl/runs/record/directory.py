@@ -19,7 +19,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import chain
@@ -30,9 +30,10 @@ from labctl.files import append_line, host_reads, host_writes, scratch, sync_dir
 from labctl.locks import is_locked, locked
 from labctl.records.base import NumberedRecord
 from labctl.records.evaluation import EvaluationRecord
-from labctl.records.run import Annotations, Origin, PlanRecord, RunEnd, RunRecord
+from labctl.records.run import Annotations, Origin, PlannedRecord, PlanRecord, RunEnd, RunRecord
 from labctl.records.serving import ServingRecord
 from labctl.records.trial import TrialRecord
+from labctl.records.tuning import TuningRecord
 from labctl.runs.record.disk import (
     COMPRESSED,
     KINDS,
@@ -46,6 +47,9 @@ from labctl.runs.record.disk import (
 RUN, EVALUATION, SERVING = KINDS
 GENERATIONS = "generations.jsonl"
 RECORD = "record.json"
+PLAN = "plan.json"
+#: State of a search.
+TUNING = "tuning.json"
 ANNOTATIONS = "annotations.json"
 ORIGIN = "origin.json"
 #: Marks a copy of another host's run; it holds the digest of the archive.
@@ -115,8 +119,23 @@ class RunDirectory:
         """
         if recipe is not None:
             write_atomic(self.path / RECIPE, recipe)
-        write_atomic(self.path / "plan.json", plan.model_dump_json(indent=2) + "\n")
+        write_atomic(self.path / PLAN, plan.model_dump_json(indent=2) + "\n")
         self.open(RUN, record)
+
+    def extend_plan(self, trials: Iterable[PlannedRecord]) -> None:
+        """Add trials to the plan, before the first of them begins."""
+        plan = self.plan()
+        plan = plan.model_copy(update={"trials": (*plan.trials, *trials)})
+        write_atomic(self.path / PLAN, plan.model_dump_json(indent=2) + "\n")
+
+    def write_tuning(self, record: TuningRecord) -> None:
+        """Write the state of a search."""
+        write_atomic(self.path / TUNING, record.model_dump_json(indent=2) + "\n")
+
+    def tuning(self) -> TuningRecord | None:
+        """Return the state of a search; None for another run. Raises ConfigError if damaged."""
+        path = self.path / TUNING
+        return read_file(path, TuningRecord) if path.exists() else None
 
     @property
     def is_planned(self) -> bool:
@@ -323,7 +342,7 @@ class RunDirectory:
 
     def plan(self) -> PlanRecord:
         """Return its plan. Raises ConfigError if it cannot be read."""
-        return read_file(self.path / "plan.json", PlanRecord)
+        return read_file(self.path / PLAN, PlanRecord)
 
     def trials(self) -> list[TrialRecord]:
         """Return all records, from ``record.json`` of each trial, in order."""

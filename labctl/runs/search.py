@@ -1,0 +1,250 @@
+"""A search in a run: it decides after each round which trials come next.
+
+``tuning.json`` has each decision before a trial follows from it. What the trials measured is in
+their records, so a killed search continues with the same state.
+"""
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from labctl.config.recipe_parts import Variant
+from labctl.engines.base import RawOutput
+from labctl.errors import ConfigError
+from labctl.figures.trials import objective_value, token_time
+from labctl.records.trial import TrialLimit, TrialRecord, TrialState
+from labctl.records.tuning import DroppedSetting, TuningRecord, TuningRound
+from labctl.runs.context import RunContext
+from labctl.runs.planning.settings import trial_of, variants_of
+from labctl.runs.planning.time_limits import CUT_OFF_SOURCE
+from labctl.runs.planning.trials import PlannedTrial
+from labctl.stats.power import MOST_REPEATS, least_difference
+from labctl.stats.race import CUT_OFF, Dropped, Outcome, Race, Round, Rules
+from labctl.units import duration
+
+#: A proof that shows only larger gains needs a larger budget or a shorter workload.
+_COARSE = 0.2
+#: Judged by one trial of each setting: it hardly varies.
+_SINGLE = ("memory",)
+
+
+def begin_search(context: RunContext, record: TuningRecord) -> None:
+    """Let a search decide on the trials of a run."""
+    search = Search(record, context)
+    context.search = search
+    context.clock.cut_off = search.limit
+
+
+@dataclass
+class Search:
+    """The search of a run."""
+
+    record: TuningRecord
+    context: RunContext
+    race: Race = field(init=False)
+    variants: Mapping[str, Variant] = field(init=False)
+    #: Digests of texts, by trial.
+    _texts: dict[int, str | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        record = self.record
+        self.variants = {variant.slug: variant for variant in variants_of(record)}
+        comparison = self.context.prepared.recipe.comparison
+        rules = Rules(
+            record.default,
+            tuple(record.settings),
+            tuple(one for one in record.objectives if one not in _SINGLE),
+            tuple(one for one in record.objectives if one in _SINGLE),
+            record.budget_s,
+            record.seed,
+            math.log1p(comparison.practical),
+            self._parts,
+        )
+        self.race = Race(
+            rules,
+            [Round(one.kind, one.order) for one in record.rounds],
+            [Dropped(one.setting, one.rounds, one.reason) for one in record.dropped],
+            None if record.named is None else dict(record.named),
+            record.pairs,
+        )
+
+    def _parts(self, setting: str) -> list[str]:
+        """Return the settings that have one change of a setting each, if it has several."""
+        changes = self.record.settings[setting]
+        ones = [{key: value} for key, value in changes.items()] if len(changes) > 1 else []
+        return [slug for slug, found in self.record.settings.items() if found in ones]
+
+    def more(self, records: Mapping[int, TrialRecord], planned: int) -> list[PlannedTrial]:
+        """Return the trials of the next round, written down first; empty: the search ends.
+
+        ``planned`` trials are in the plan. Raises ConfigError if the default fails the guard, or if
+        the budget is below one pair.
+        """
+        for index, one in enumerate(self.record.rounds):
+            if one.first > planned:  # written down, but killed before it was planned
+                return self._planned(index, one)
+            outcomes = {}
+            for number, slug in enumerate(one.order, one.first):
+                if number in records and (found := self._outcome(records[number], records)):
+                    outcomes[slug] = found
+            self.race.rounds[index] = Round(one.kind, one.order, outcomes)
+        self._refuse_default(records)
+        was_named = self.race.named is not None
+        following = self.race.next_round(self.context.clock.spent)
+        said = self.record.said
+        if not was_named and self.race.named is not None:
+            said = tuple(self._can_show())
+            for text in said:
+                self.context.observer.note(text)
+        rounds = self.record.rounds
+        if following is not None:
+            added = TuningRound(kind=following.kind, first=planned + 1, order=following.order)
+            rounds = (*rounds, added)
+        self.record = self.record.model_copy(
+            update={
+                "rounds": rounds,
+                "dropped": tuple(
+                    DroppedSetting(setting=one.setting, rounds=one.rounds, reason=one.reason)
+                    for one in self.race.dropped
+                ),
+                "named": self.race.named,
+                "pairs": self.race.pairs,
+                "said": said,
+            }
+        )
+        self.context.directory.write_tuning(self.record)
+        return [] if following is None else self._planned(len(rounds) - 1, rounds[-1])
+
+    def _planned(self, index: int, one: TuningRound) -> list[PlannedTrial]:
+        """Return a round's trials. The first round only warms up: it is repeat 0."""
+        roles = self.context.forecast.roles
+        return [
+            trial_of(number, self.variants[slug], index, roles)
+            for number, slug in enumerate(one.order, one.first)
+        ]
+
+    def reason_to_skip(self, trial: PlannedTrial) -> str | None:
+        """Return why a trial does not begin: it could end after the budget."""
+        upper, spent = self.race.upper(trial.variant.slug), self.context.clock.spent
+        if spent + upper <= self.record.budget_s:
+            return None
+        left = max(0.0, self.record.budget_s - spent)
+        return f"the budget: {left:.1f} s left, such a trial may take {upper:.1f} s"
+
+    def limit(self, trial: PlannedTrial) -> TrialLimit | None:
+        """Return the limit of a setting's trial, 3 times the default's time; None: no such limit.
+
+        The default's time is that of the same round if it ran before, else of the round before.
+        """
+        slug = trial.variant.slug
+        seconds = self.context.clock.took_of(self.record.default)
+        if slug == self.record.default or seconds is None:
+            return None
+        source = f"{CUT_OFF_SOURCE} the default's {duration(seconds * 1e9)}"
+        return TrialLimit(seconds=max(1.0, CUT_OFF * seconds), source=source)
+
+    def _outcome(self, record: TrialRecord, records: Mapping[int, TrialRecord]) -> Outcome | None:
+        """Return what a trial says; None if it did not run."""
+        seconds = (record.took_ns or 0) / 1e9
+        if record.state is TrialState.SKIPPED:
+            cut = (record.skip_reason or "").startswith("slower than")
+            return Outcome(None, seconds, record.skip_reason or "") if cut else None
+        if record.state is TrialState.FAILED:
+            why = record.failure.message if record.failure else "failed"
+            return Outcome(None, seconds, f"failed: {why}")
+        if record.variant != self.record.default and not self._is_same_text(record, records):
+            return Outcome(None, seconds, "guard: other tokens than the default's")
+        logs = {
+            objective: value
+            for objective in self.record.objectives
+            if (value := objective_value(objective, record)) is not None
+        }
+        return Outcome(logs, seconds)
+
+    def _is_same_text(self, record: TrialRecord, records: Mapping[int, TrialRecord]) -> bool:
+        own = self._text(record)
+        return all(
+            self._text(one) == own
+            for one in records.values()
+            if one.variant == self.record.default and one.state is TrialState.OK
+        )
+
+    def _text(self, record: TrialRecord) -> str | None:
+        """Return the digest of the text that a good trial generated."""
+        if record.number not in self._texts:
+            folder = self.context.directory.trial_path(record.number, record.slug)
+            found = self.context.prepared.engine.answer(RawOutput.read(folder))
+            digest = None if found is None else hashlib.sha256(found).hexdigest()
+            self._texts[record.number] = digest
+        return self._texts[record.number]
+
+    def _refuse_default(self, records: Mapping[int, TrialRecord]) -> None:
+        """Raise ConfigError if the default cannot be what settings are compared with.
+
+        After its first trial, settings that cannot be faster are dropped.
+        """
+        own = [one for one in records.values() if one.variant == self.record.default]
+        good = [one for one in own if one.state is TrialState.OK]
+        if len({self._text(one) for one in good}) > 1:
+            raise ConfigError(
+                "the default itself fails the guard: its own trials generated different tokens",
+                hint="a search compares settings by tokens that are always the same",
+            )
+        if len(good) != 1 or len(own) != 1:
+            return
+        for objective in self.record.objectives:
+            if objective_value(objective, good[0]) is None:
+                raise ConfigError(f"the default's trial does not tell {objective}")
+        if (pair := 2 * (good[0].took_ns or 0) / 1e9) > (
+            self.record.budget_s - self.context.clock.spent
+        ):
+            raise ConfigError(
+                f"the budget of {duration(self.record.budget_s * 1e9)} is below one pair after the"
+                f" first trial: a pair takes {duration(pair * 1e9)}",
+                hint="raise --budget, or generate fewer tokens: --set tokens=16",
+            )
+        if self.record.objectives == ("decode",):
+            self._drop_slower_than(token_time(good[0]) or 0)
+
+    def _drop_slower_than(self, measured_ns: int) -> None:
+        """Drop settings whose predicted minimum exceeds the default's measured time per token."""
+        roles = self.context.forecast.roles
+        for slug in self.race.alive:
+            found = self.context.forecast.of(trial_of(0, self.variants[slug], 0, roles))
+            # Near the limit of memory two times are predicted.
+            if found and found.storage_token_ns is None and found.token_ns > measured_ns:
+                reason = (
+                    f"physics: at least {duration(found.token_ns)} a token ({found.source}), the"
+                    f" default takes {duration(measured_ns)}"
+                )
+                self.race.dropped.append(Dropped(slug, 0, reason))
+
+    def _can_show(self) -> list[str]:
+        """Say, before the proof begins, which gain it can show."""
+        rules, found = self.race.rules, []
+        for objective in rules.paired:
+            setting = (self.race.named or {}).get(objective)
+            noise = self.race.noise(objective)
+            if setting is None:
+                continue
+            text = f"the race names {setting} for {objective}"
+            if noise is None or self.race.pairs < 2:
+                found.append(f"{text}; the budget does not reach two pairs: nothing can be shown")
+                continue
+            least = math.expm1(
+                least_difference(
+                    noise.sigma, self.race.pairs, threshold=rules.practical, error=rules.error
+                )
+            )
+            text += (
+                f"; {self.race.pairs} fresh pairs at a noise of {noise.sigma:.1%} show a true gain"
+                f" of {least:.1%} with a probability of 90 %"
+            )
+            if least > _COARSE:
+                needed = self.race.needed(objective, math.log1p(_COARSE)) or MOST_REPEATS
+                text += (
+                    f"; a gain of 20 % needs {needed}: raise the budget, or shorten the workload"
+                )
+            found.append(text)
+        return found

@@ -1,0 +1,170 @@
+"""Results of a search: its sentence is from the proof alone."""
+
+import io
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from records_made import model, run, timing, trial
+from rich.console import Console
+
+from labctl.compare.tuned import Tuned, tuned
+from labctl.records.run import RunRecord
+from labctl.records.trial import JobStatus, TrialRecord, TrialState
+from labctl.records.tuning import DroppedSetting, TuningRecord, TuningRound
+from labctl.report.figures.figure import Figure
+from labctl.report.figures.gains import gains
+from labctl.report.figures.measured import MeasuredRun
+from labctl.report.page.language import Language
+from labctl.report.status import Status
+from labctl.report.tuning import document, markdown, print_search, sentences, tables
+
+#: Noise of six pairs: their ratios to the mean.
+NOISE = (1.01, 0.99, 1.0, 1.005, 0.995, 1.0)
+
+
+def searched() -> RunRecord:
+    return run(
+        recipe_resolved={"tune": {}}, variants=("default", "fast", "slow"), models=(model(),)
+    )
+
+
+def record(pairs: int, **changes: Any) -> TuningRecord:
+    race = [
+        TuningRound(kind="race", first=1 + 3 * n, order=("fast", "default", "slow"))
+        for n in range(3)
+    ]
+    proof = [
+        TuningRound(kind="proof", first=10 + 2 * n, order=("default", "fast")) for n in range(pairs)
+    ]
+    values: dict[str, Any] = {
+        "default": "default",
+        "objectives": ("decode",),
+        "seed": 1,
+        "budget_s": 100.0,
+        "model": "q2_k",
+        "parameters": {"threads": 4, "repack": True},
+        "settings": {"fast": {"threads": 3}, "slow": {"repack": False}},
+        "rounds": (*race, *proof),
+        "dropped": (DroppedSetting(setting="slow", rounds=3, reason="-20 % decode"),),
+        "named": {"decode": "fast"},
+        "pairs": pairs,
+    }
+    return TuningRecord(**{**values, **changes})
+
+
+def trials(search: TuningRecord, *, proof: float, race: float = 2.0) -> list[TrialRecord]:
+    """Trials in which ``fast`` has these gains; the race's is not the truth."""
+    return list(_trials(search, proof, race))
+
+
+def _trials(search: TuningRecord, proof: float, race: float) -> Iterator[TrialRecord]:
+    for index, one in enumerate(search.rounds, 1):
+        gains_of = {"default": 1.0, "slow": 0.8, "fast": proof if one.kind == "proof" else race}
+        for number, variant in enumerate(one.order, one.first):
+            noise = NOISE[index % len(NOISE)] if variant == "fast" else 1.0
+            gap = 100 / gains_of[variant] * noise
+            yield trial(number, variant=variant, slug=f"{variant}-r{index}", repeat=index,
+                        parameters={"threads": 3 if variant == "fast" else 4},
+                        argv=("/data/llama-completion", "-t", "3"), took_ns=10**9,
+                        timing=timing([gap] * 4))  # fmt: skip
+
+
+def job(peak: float) -> JobStatus:
+    return JobStatus(
+        outcome="exited",
+        exit_status=0,
+        start_mono_ns=0,
+        end_mono_ns=1,
+        wall_ns=1,
+        max_rss_bytes=round(1e8 * peak),
+        stdout_bytes=1,
+        stderr_bytes=1,
+        boot_id="b",
+        epoch=1,
+    )
+
+
+def text(found: Tuned) -> str:
+    (sentence,) = sentences(found, Language("en"))
+    return sentence
+
+
+def test_a_gain_is_that_of_the_fresh_pairs() -> None:
+    search = record(6)
+    found = tuned(searched(), trials(search, proof=1.1), search)
+    assert text(found).startswith("threads 4 → 3: decode +10.0 % (95 %: ")
+    assert text(found).endswith("from 6 fresh pairs.")
+    (proof,) = found.proofs
+    assert proof.is_shown
+    assert proof.row is not None
+    assert proof.row.left_repeats == 6  # the race's +100 % is not in it
+    assert found.patch("fast") == "parameters: {threads: 3}"
+    assert document(found)["sentences"] == [text(found)]
+    assert any("llama-completion -t 3" in line for line in markdown(found))
+
+
+@pytest.mark.parametrize("gain", [1.0, 1.005, 0.9])
+def test_nothing_is_shown_of_a_lucky_race(gain: float) -> None:
+    search = record(6)
+    found = tuned(searched(), trials(search, proof=gain), search)
+    assert text(found).startswith("Nothing is shown to be better than the defaults for decode.")
+    assert not found.shown
+
+
+def test_a_gain_that_would_need_more_pairs_says_how_many() -> None:
+    search = record(2)
+    found = tuned(searched(), trials(search, proof=1.01), search)
+    assert "A gain of 3 % would need " in text(found)
+    assert " pairs: " in text(found)
+
+
+def test_a_setting_that_failed_in_its_proof_is_no_result() -> None:
+    why = DroppedSetting(setting="fast", rounds=3, reason="in the proof: failed: killed")
+    search = record(6, dropped=(why,))
+    found = tuned(searched(), trials(search, proof=1.1), search)
+    assert text(found) == "threads 4 → 3 is no result for decode: in the proof: failed: killed."
+
+
+@pytest.mark.parametrize(("peak", "shown"), [(0.9, True), (0.99, False), (1.1, False)])
+def test_memory_is_judged_from_one_peak_of_each(peak: float, *, shown: bool) -> None:
+    search = record(1, objectives=("memory",), named={"memory": "fast"})
+    measured = [
+        one.model_copy(update={"job": job(peak if one.variant == "fast" else 1)})
+        for one in trials(search, proof=1.0)
+    ]
+    found = tuned(searched(), measured, search)
+    assert [proof.is_shown for proof in found.proofs] == [shown]
+    if shown:
+        assert text(found) == "threads 4 → 3: memory -10.0 %, from one peak of each."
+
+
+def test_a_record_that_names_an_unknown_setting_is_refused() -> None:
+    with pytest.raises(ValueError, match="a search without the setting 'other' names it"):
+        record(1, named={"decode": "other"})
+
+
+def test_a_search_without_a_winner_or_without_its_end_says_so() -> None:
+    search = record(0, named={})
+    assert "the race named no setting" in text(tuned(searched(), [], search))
+    assert "not come to its proof" in text(tuned(searched(), [], record(0, named=None)))
+
+
+def test_the_chapter_names_the_fate_of_each_setting() -> None:
+    search = record(6)
+    measured = trials(search, proof=1.1)
+    found = tuned(searched(), measured, search)
+    (table,) = tables(found, Language("en"))
+    fates = {row[0].text: row[-1].text for row in table.rows}
+    assert fates == {"default": "", "fast": "named for the proof", "slow": "-20 % decode"}
+    front = {row.setting for row in found.rows if row.on_front}
+    assert "slow" not in front
+    assert "fast" in front
+    written = io.StringIO()
+    status = Status("x", "passed", 1, 1, None)
+    print_search(Console(file=written, width=120), searched(), found, status)
+    assert "threads 4 → 3" in written.getvalue()
+    (figure,) = gains([MeasuredRun(searched(), measured, tuned=found)], Language("en"))
+    assert isinstance(figure, Figure)
+    assert [row["kind"] for row in figure.rows] == ["proof", "race", "race"]
+    assert all(one.state is TrialState.OK for one in measured)

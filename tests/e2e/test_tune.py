@@ -1,0 +1,152 @@
+"""``labctl tune`` on this host: a race, a proof, a sentence."""
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import agent_builds
+import pytest
+from labs import LabUnderTest, said
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+
+#: A program whose pace is a setting; some settings fail, hang or say something else.
+TALKER = """\
+#!/bin/sh
+[ "$2" = fail ] && exit 7
+[ "$2" = hang ] && sleep 600
+n=0
+while [ $n -lt $3 ]; do
+  n=$((n + 1)); sleep $1
+  if [ "$2" = other ]; then echo word $n; else echo token $n; fi
+done
+"""
+TALKING = f"""\
+name: search
+target: {agent_builds.HOST}
+engine:
+  name: command
+  program: {{file: tools/talker}}
+  arguments: ["{{pace}}", "{{way}}", "{{count}}"]
+  tokens: {{stream: stdout, each: line, count: count}}
+models: {{none: {{file: models/any.bin}}}}
+parameters: {{pace: 0.04, way: usual, count: 8}}
+tune:
+  space: {{pace: [0.02, 0.04], way: [usual, fail, hang, other]}}
+  never: [{{pace: 0.02, way: hang}}]
+max_time: 90s
+"""
+LLAMA = """\
+name: search
+target: host-x86_64
+engine: {name: llama_cpp}
+models:
+  tiny: {file: models/tiny.gguf}
+prompt: once upon
+parameters: {tokens: 24, context: 128, threads: 1}
+tune:
+  space: {threads: [1, 2], repack: [true, false]}
+max_time: 30s
+"""
+
+
+def tuning(lab: LabUnderTest) -> dict[str, Any]:
+    (path,) = lab.root.glob("runs/*/tuning.json")
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+@pytest.fixture
+def talking(native_lab: LabUnderTest) -> LabUnderTest:
+    (native_lab.root / "tools").mkdir()
+    talker = native_lab.root / "tools" / "talker"
+    talker.write_text(TALKER)
+    talker.chmod(0o755)
+    (native_lab.root / "models" / "any.bin").write_bytes(b"\0" * 1000)
+    native_lab.recipe(TALKING, "search")
+    return native_lab
+
+
+def test_a_search_is_killed_and_resumed_and_finds_the_faster_setting(
+    talking: LabUnderTest,
+) -> None:
+    running = talking.start("tune", "search")
+    running.waiting_for(lambda: len(talking.finished_trials()) >= 4)
+    running.process.send_signal(signal.SIGKILL)
+    running.finish()
+    before = tuning(talking)["rounds"]
+    done = talking.run("resume", "latest")
+    assert done.exit_status == 0, said(done)
+    found = tuning(talking)
+    assert found["rounds"][: len(before)] == before
+    dropped = {one["setting"]: one["reason"] for one in found["dropped"]}
+    assert dropped["way-fail"].startswith("failed: ")
+    assert dropped["way-hang"].startswith("slower than 3 times the default's ")
+    assert dropped["way-other"] == "guard: other tokens than the default's"
+    assert "pace-0.02-way-hang" not in found["settings"]  # `never`
+    assert found["named"] == {"decode": "pace-0.02"}
+    assert "pace 0.04 → 0.02: decode +" in done.text
+    assert "fresh pairs." in done.text
+    numbers = [
+        number
+        for one in found["rounds"]
+        for number in range(one["first"], one["first"] + len(one["order"]))
+    ]
+    (records,) = talking.root.glob("runs/*/records.jsonl")
+    lines = [json.loads(line) for line in records.read_text().splitlines()]
+    assert [one["number"] for one in lines] == numbers
+    page = talking.root / "report.html"
+    shown = talking.run("report", "latest", "-o", str(page))
+    assert shown.exit_status == 0, said(shown)
+    assert "Settings of the search" in page.read_text()
+    as_json = json.loads(talking.run("report", "latest", "--json").text)
+    assert as_json["tuning"]["proofs"][0]["shown"] is True
+    plan = talking.run("plan", "search")
+    assert "pace 0.04 → 0.02: decode +" in plan.text
+    (talking.root / "models" / "any.bin").write_bytes(b"\1" * 1000)  # another model
+    assert "proven in run" not in talking.run("plan", "search").text
+
+
+def test_a_search_with_llama_cpp(native_lab: LabUnderTest, native_llama: None) -> None:
+    native_lab.recipe(LLAMA, "search")
+    done = native_lab.run("tune", "search", "--seed", "7", "--json")
+    assert done.exit_status == 0, said(done)
+    found = json.loads(done.text)["tuning"]
+    assert set(found["settings"]) == {"threads-2", "repack-false", "threads-2-repack-false"}
+    assert found["sentences"]
+    assert found["seed"] == 7
+    kinds = [one["kind"] for one in found["rounds"]]
+    assert kinds[:2] == ["first", "race"]
+    (proof,) = found["proofs"] or [None]
+    if proof is not None and proof["shown"]:  # noise decides on a tiny model
+        assert proof["low"] > 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            ("threads: [1, 2], repack: [true, false]", "threads: [1]"),
+            "one point: nothing to choose",
+        ),
+        (("repack:", "repak:"), "repak"),
+        (("tune:\n", "tune:\n  objectives: [energy]\n"), "energy: board vb has no meter"),
+        (("tune:\n", "tune:\n  objectives: [prefill]\n"), "prefill: the prompt has about 3 tokens"),
+        (("threads: 1}", "threads: 1, temperature: 1}"), "the default itself fails the guard"),
+    ],
+)
+def test_a_search_that_could_prove_nothing_is_refused(
+    native_lab: LabUnderTest, native_llama: None, change: tuple[str, str], message: str
+) -> None:
+    native_lab.recipe(LLAMA.replace(*change), "search")
+    done = native_lab.run("tune", "search")
+    assert done.exit_status == 2, said(done)
+    assert message in said(done)
+    assert not list(Path(native_lab.root).glob("runs/*/run.json"))
+
+
+def test_a_budget_below_one_pair_says_how_long_one_takes(talking: LabUnderTest) -> None:
+    done = talking.run("tune", "search", "--budget", "1s")
+    assert done.exit_status == 2, said(done)
+    assert "is below one pair after the first trial: a pair takes " in said(done)

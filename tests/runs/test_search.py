@@ -1,0 +1,249 @@
+"""Settings of a search, and its rounds from the records of its trials."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from records_made import model, timing, trial
+
+from labctl.config.recipe import Recipe
+from labctl.engines.base import Tool
+from labctl.engines.llama_cpp.engine import LlamaCpp
+from labctl.engines.llama_cpp.tuning import built_in_space, thread_counts
+from labctl.errors import ConfigError
+from labctl.models.cache import ModelFile
+from labctl.performance.prediction import Rate, Rates
+from labctl.records.board import BoardFacts, CpuFacts, Execution
+from labctl.records.trial import TrialRecord, TrialState
+from labctl.records.tuning import TuningRecord
+from labctl.runs.context import RunContext
+from labctl.runs.inputs.prepare import Prepared
+from labctl.runs.planning.settings import plan_search, variants_of
+from labctl.runs.planning.trials import PlannedTrial
+from labctl.runs.record.directory import RunDirectory
+from labctl.runs.search import Search
+
+SMALL = model("q8", "Q8_0", size_bytes=1_000_000_000, tensor_bytes=1_000_000_000,
+              bytes_per_token=1_000_000_000)  # fmt: skip
+FACTS = BoardFacts(
+    execution=Execution.BOARD,
+    machine="aarch64",
+    kernel="5.10",
+    boot_id="b",
+    cpus=(CpuFacts(count=4),),
+    memory_total_bytes=4_000_000_000,
+    memory_available_bytes=3_000_000_000,
+)
+#: A token takes a second at least.
+RATES = Rates(memory={None: Rate(1e9, "a test")})
+
+
+def prepared(tune: dict[str, Any], **parameters: Any) -> Prepared:
+    recipe = Recipe.model_validate(
+        {
+            "name": "search",
+            "target": "rk3568",
+            "engine": {"name": "llama_cpp"},
+            "models": {"q8": {"file": "q8.gguf"}},
+            "prompt": "x",
+            "parameters": {"tokens": 8, **parameters},
+            "tune": tune,
+            "max_time": "2h",
+        }
+    )
+    return Prepared(
+        lab_root=Path("/lab"),
+        recipe=recipe,
+        engine=LlamaCpp(),
+        artifact=None,
+        tool=Tool("llama-completion", "completion"),
+        program=None,
+        prompt="x",
+        files={},
+        models={"q8": ModelFile(Path("q8.gguf"), SMALL)},
+    )
+
+
+def planned(tune: dict[str, Any], budget: float = 7200, **parameters: Any) -> TuningRecord:
+    return plan_search(prepared(tune, **parameters), FACTS, None, budget)[1]
+
+
+def test_the_default_is_resolved_and_in_no_other_setting() -> None:
+    record = planned({"space": {"threads": [2, 4], "repack": [True, False]}})
+    assert record.parameters["threads"] == 4  # one for each core
+    assert record.settings == {
+        "threads-2": {"threads": 2},
+        "threads-2-repack-false": {"threads": 2, "repack": False},
+        "repack-false": {"repack": False},
+    }
+    default, *others = variants_of(record)
+    assert default.slug == "default"
+    assert others[0].parameters == {**default.parameters, "threads": 2}
+
+
+def test_named_and_refused_combinations_never_run() -> None:
+    space = {"context": [16, 512], "tokens": [8, 64]}
+    record = planned({"space": space, "never": [{"tokens": 64, "context": 512}]}, context=128)
+    assert "tokens-64" not in record.settings
+    assert set(record.settings) == {"context-16", "context-512"}
+    (one,) = record.impossible
+    assert one.setting == "context-16 tokens-64"
+    assert "context 16 is too small for 64 tokens" in one.reason
+
+
+def test_what_cannot_fit_in_memory_is_kept_with_its_reason() -> None:
+    record = planned({"space": {"context": [512, 16_000_000], "threads": [2, 4]}}, context=512)
+    assert set(record.settings) == {"threads-2"} or not SMALL.kv_bytes_per_position
+    assert all(one.reason.startswith("memory: ") for one in record.impossible)
+
+
+@pytest.mark.parametrize(
+    ("tune", "budget", "message"),
+    [
+        ({"space": {"threads": [3, 4]}, "never": [{"threads": 3}]}, 7200, "one point"),
+        ({"space": {"threads": [2, 4]}}, 1, "the budget is below one pair, which takes at least"),
+    ],
+)
+def test_a_search_that_can_show_nothing_is_refused(
+    tune: dict[str, Any], budget: float, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        plan_search(prepared(tune), FACTS, RATES, budget)
+
+
+def test_the_built_in_space_is_what_the_program_has() -> None:
+    fields = LlamaCpp().parameters_model.model_fields
+    space = built_in_space(fields, FACTS, ("decode",))
+    assert space["threads"] == (1, 2, 3, 4)
+    assert space["repack"] == (True, False)
+    assert space.keys() <= fields.keys()
+    assert "ubatch" not in space
+    assert "ubatch" in built_in_space(fields, FACTS, ("prefill",))
+    assert thread_counts(8) == (2, 4, 6, 7, 8)
+    record = planned({})
+    assert all(len(changes) <= 2 for changes in record.settings.values())
+    assert len(record.settings) > 5
+
+
+class Played:
+    """A search whose trials a test makes up."""
+
+    def __init__(self, folder: Path, record: TuningRecord, rates: Rates | None = None):
+        wanted = prepared({"space": {"threads": [2, 4]}})
+        forecast, _ = plan_search(wanted, FACTS, rates, 7200)
+        self.clock = SimpleNamespace(spent=0.0, took_of=lambda _slug: 2.0)
+        self.notes: list[str] = []
+        self.directory = RunDirectory(folder)
+        context = SimpleNamespace(
+            prepared=wanted,
+            forecast=forecast,
+            directory=self.directory,
+            clock=self.clock,
+            observer=SimpleNamespace(note=self.notes.append),
+        )
+        self.context = cast("RunContext", context)
+        self.search = Search(record, self.context)
+        self.records: dict[int, TrialRecord] = {}
+        self.plan: list[PlannedTrial] = []
+
+    def round(self) -> list[PlannedTrial]:
+        found = self.search.more(self.records, len(self.plan))
+        self.plan += found
+        return found
+
+    def run(self, one: PlannedTrial, gap_ms: float, text: str = "a b", **changes: Any) -> None:
+        record = trial(one.number, variant=one.variant.slug, slug=one.slug, repeat=one.repeat,
+                       took_ns=2 * 10**9, timing=timing([gap_ms] * 4), **changes)  # fmt: skip
+        folder = self.directory.trial_path(one.number, one.slug)
+        folder.mkdir(parents=True)
+        for name in ("stdout", "stderr", "timeline"):
+            (folder / name).write_text(text if name == "stdout" else "")
+        self.records[one.number] = record
+        self.clock.spent += 2.0
+
+
+@pytest.fixture
+def played(tmp_path: Path) -> Played:
+    return Played(tmp_path, planned({"space": {"threads": [2, 3, 4]}}, 100))
+
+
+def test_a_search_goes_on_from_its_file(played: Played, tmp_path: Path) -> None:
+    while wanted := played.round():
+        for one in wanted:
+            played.run(one, {"default": 100, "threads-2": 90, "threads-3": 130}[one.variant.slug])
+    record = played.directory.tuning()
+    assert record is not None
+    assert record.named == {"decode": "threads-2"}
+    assert {one.setting: one.reason for one in record.dropped} == {
+        "threads-3": "-30.8 % decode against threads-2"
+    }
+    assert played.notes == list(record.said)
+    assert "fresh pairs at a noise of 0.0% show a true gain of 2.0%" in record.said[0]
+    assert played.clock.spent <= 100
+    # Killed after the file was written, before the plan was: the same trials come again.
+    for cut in range(1, len(record.rounds)):
+        last = record.rounds[cut]
+        rounds = record.rounds[: cut + 1]
+        named = record.named if last.kind in ("proof", "parts") else None
+        again = Played(tmp_path, record.model_copy(update={"rounds": rounds, "named": named}))
+        again.records = {n: one for n, one in played.records.items() if n < last.first}
+        again.plan = played.plan[: last.first - 1]
+        assert [one.variant.slug for one in again.round()] == list(last.order)
+
+
+def test_a_setting_with_another_text_is_dropped_by_the_guard(played: Played) -> None:
+    (first,) = played.round()
+    played.run(first, 100)
+    for one in played.round():
+        played.run(one, 50, "a c" if one.variant.slug == "threads-2" else "a b")
+    assert {one.variant.slug for one in played.round()} == {"default", "threads-3"}
+    (dropped,) = played.search.record.dropped
+    assert (dropped.setting, dropped.reason) == (
+        "threads-2",
+        "guard: other tokens than the default's",
+    )
+
+
+def test_a_default_that_is_not_always_the_same_ends_the_search(played: Played) -> None:
+    (first,) = played.round()
+    played.run(first, 100)
+    for one in played.round():
+        played.run(one, 100, f"a {one.number}" if one.variant.slug == "default" else "a b")
+    with pytest.raises(ConfigError, match="the default itself fails the guard"):
+        played.round()
+
+
+def test_a_budget_below_one_pair_says_how_long_one_takes(tmp_path: Path) -> None:
+    played = Played(tmp_path, planned({"space": {"threads": [2, 4]}}, 5))
+    (first,) = played.round()
+    played.run(first, 100)
+    with pytest.raises(ConfigError, match=r"is below one pair .* a pair takes 4\.00 s"):
+        played.round()
+
+
+def test_physics_drops_what_cannot_be_faster(tmp_path: Path) -> None:
+    played = Played(tmp_path, planned({"space": {"threads": [2, 4]}}, 100), RATES)
+    (first,) = played.round()
+    played.run(first, 100)  # the test's rate allows a second
+    assert played.round() == []
+    (dropped,) = played.search.record.dropped
+    assert dropped.reason.startswith("physics: at least 1.0")
+
+
+def test_failed_and_slow_trials_leave_and_the_cut_off_is_three_times_the_default(
+    played: Played,
+) -> None:
+    (first,) = played.round()
+    assert played.search.limit(first) is None
+    played.run(first, 100)
+    for one in played.round():
+        slow = {"state": TrialState.SKIPPED, "skip_reason": "slower than 3 times the default's 2 s"}
+        played.run(one, 100, **(slow if one.variant.slug == "threads-2" else {}))
+        if one.variant.slug == "threads-2":
+            limit = played.search.limit(one)
+            assert limit is not None
+            assert (limit.seconds, limit.source) == (6.0, "3 times the default's 2.00 s")
+    assert "threads-2" not in {one.variant.slug for one in played.round()}
+    played.clock.spent = 99.0
+    assert "the budget: 1.0 s left" in (played.search.reason_to_skip(first) or "")
