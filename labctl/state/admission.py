@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from labctl.database.questions import select
 from labctl.errors import BoardBusy, BoardOutOfService
 from labctl.state.health import out_of_service
-from labctl.state.job import remaining, waiting_for
+from labctl.state.job import waiting_for
 from labctl.state.job_order import Source, Suits, hand_out
 from labctl.state.quotas import COUNTS, QuotaCheck
 from labctl.state.reservations import Reservation, other_keeps, reservations_from
@@ -81,8 +81,7 @@ def hand_out_now(
 
     last = _last_of(ask, boards)
     jobs = [job for job, _ in waiting]
-    busy = remaining(ask, now) if any(job.home for job in jobs) else {}
-    given = list(hand_out(jobs, counts, boards, may_have, last, busy=busy))
+    given = list(hand_out(jobs, counts, boards, may_have, last))
     reasons = {}
     for job, reason in waiting:
         if job.id not in admission.refused or any(admission.admits(job, one) for one in job.boards):

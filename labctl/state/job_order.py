@@ -41,18 +41,15 @@ def hand_out(
     boards: Sequence[str],
     suits: Suits = lambda _job, _board: True,
     last: Collection[Source] = (),
-    *,
-    busy: Mapping[str, float] | None = None,
 ) -> Iterator[tuple[Waiting, str]]:
     """Yield jobs, each with its free board.
 
     A job gets the first suitable board of its list. A job of a group gets the board that the fewest
-    waiting jobs can use, unless it is dealt to another board. ``last``: last users of these boards;
-    ``busy``: other boards -> expected time (s) until their jobs end.
+    waiting jobs can use, unless it is dealt to another board. ``last``: last users of these boards.
     """
     free, counts = set(boards), Counter(dict(running))
     wanted = Counter(board for job in waiting for board in free.intersection(job.boards))
-    for job, own in _turns(waiting, counts, free, last, busy or {}):
+    for job, own in _turns(waiting, counts, free, last):
         if not free:
             return
         choice: Iterable[str] = job.boards
@@ -73,7 +70,6 @@ def _turns(
     counts: Counter[Source],
     free: Collection[str],
     last: Collection[Source] = (),
-    busy: Mapping[str, float] | None = None,
 ) -> Iterator[tuple[Waiting, str | None]]:
     """Yield all jobs, some with their own board; ``counts`` may change between two jobs."""
     kept = (job for job in waiting if job.kept)
@@ -88,22 +84,20 @@ def _turns(
         queues = {
             source: [(job, None) for job in sorted(jobs, key=_place)]
             if source[1] is None
-            else _of_group(jobs, sorted(free), busy or {})
+            else _of_group(jobs, sorted(free))
             for source, jobs in sources.items()
         }
         yield from _in_turn(queues, counts, last)
 
 
-def _of_group(
-    jobs: Sequence[Waiting], free: Sequence[str], busy: Mapping[str, float]
-) -> Sequence[tuple[Waiting, str | None]]:
+def _of_group(jobs: Sequence[Waiting], free: Sequence[str]) -> Sequence[tuple[Waiting, str | None]]:
     """Return a group's jobs in their order: jobs that are not dealt, then the boards' shares."""
     dealt = [job for job in jobs if job.home in job.boards and job.failures == 0]
     if not dealt:
         return [(job, None) for job in longest_first(jobs)]
     known = {job.id for job in dealt}
     first = longest_first([job for job in jobs if job.id not in known and job.failures <= 1])
-    given = [*next_of_shares(dealt, free, busy)]
+    given = [*next_of_shares(dealt, free)]
     known = {job.id for job, _ in given} | {job.id for job in first}
     rest = longest_first([job for job in jobs if job.id not in known])
     return [*((job, None) for job in first), *given, *((job, None) for job in rest)]

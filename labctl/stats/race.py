@@ -407,4 +407,4 @@ def _halving(count: int) -> Iterable[int]:
 
 
 def _percent(difference: float) -> str:
-    return f"{100 * math.expm1(difference):+.1f} %"
+    return f"{100 * math.expm1(difference):+.1f}%"

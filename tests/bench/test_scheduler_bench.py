@@ -32,8 +32,7 @@ def test_two_thousand_jobs_are_spread_over_two_hundred_boards() -> None:
     began = time.process_time()
     while waiting or running:
         looks += 1
-        busy = {board: end - now for end, board in running}
-        for job, board in list(hand_out([*waiting.values()], {}, sorted(free), busy=busy)):
+        for job, board in list(hand_out([*waiting.values()], {}, sorted(free))):
             del waiting[job.id]
             free.remove(board)
             heapq.heappush(running, (now + job.expected_seconds, board))

@@ -170,7 +170,7 @@ def _boxes(
             "type": "quantitative",
             "title": words("median ({unit})", unit=scale.unit),
         },
-        {"field": "mean", "type": "quantitative", "title": f"{words('mean')} %"},
+        {"field": "mean", "type": "quantitative", "title": f"{words('mean')}, %"},
         {"field": "p5", "type": "quantitative", "title": "5%"},
         {"field": "p95", "type": "quantitative", "title": "95%"},
         {"field": "values", "type": "quantitative", "title": "n"},

@@ -33,7 +33,7 @@ def _gains(run: MeasuredRun, found: Tuned, number: int, words: Language) -> Figu
         return Missing(name, title, words("no setting has two rounds with the default"))
     shown = list(dict.fromkeys(str(row["series"]) for row in rows))
     caption = words(
-        "Ratio of each setting to the default, as a gain, with its 95 % interval in the race, which"
+        "Ratio of each setting to the default, as a gain, with its 95% interval in the race, which"
         " is no proof: the best of many looks too good. Filled: the proof, from fresh pairs alone."
     )
     sentences = [f"{row['series']}: {row['text']}" for row in rows]
@@ -64,7 +64,7 @@ def _row(kind: str, label: str, interval: Interval) -> Row:
     ends = (interval.mean, interval.mean, interval.mean) if interval.is_vague else (
         interval.mean, interval.low, interval.high)  # fmt: skip
     gain, low, high = (100 * (end - 1) for end in ends)
-    text = f"{gain:+.1f} %" if interval.is_vague else f"{gain:+.1f} % ({low:.1f} – {high:.1f})"
+    text = f"{gain:+.1f}%" if interval.is_vague else f"{gain:+.1f}% ({low:.1f} – {high:.1f})"
     return {"kind": kind, "series": label, "gain": gain, "low": low, "high": high, "text": text}
 
 
