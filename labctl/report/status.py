@@ -75,7 +75,9 @@ class Status:
 
     def _clauses(self, words: Language) -> Iterator[str]:
         counts = {"good": self.good, "total": self.total}
-        if self.unit == "trials":
+        if self.unit == "trials" and self.state == "running":
+            yield words("{good} of {total} trials good so far", **counts)
+        elif self.unit == "trials":
             yield words("{good} of {total} trials good", **counts)
         elif self.unit == "answers":
             yield words("{good} of {total} answers", **counts)

@@ -395,7 +395,7 @@ def test_the_answer_of_more_runs_mixes_no_variants(tmp_path: Path) -> None:
             r" in 7 runs\.",
             text,
         )
-    assert found[2:] == ["Runs of different sessions: `labctl compare` judges their differences."]
+    assert found[2:] == ["Whether these runs differ is not judged here: labctl compare does it."]
 
 
 def hostile_run(tmp_path: Path) -> RunDirectory:

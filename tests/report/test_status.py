@@ -67,7 +67,7 @@ LOST = Failure(kind="DeviceLost", blame=Blame.INFRA, message="rk1 is gone")
     ("trials", "ended", "held", "line"),
     [
         (GOOD, end(), False, "passed: 2 of 2 trials good; ended 2026-11-20 22:39 UTC"),
-        (GOOD[:1], None, True, "running: 1 of 2 trials good; since 2026-11-20 22:30 UTC"),
+        (GOOD[:1], None, True, "running: 1 of 2 trials good so far; since 2026-11-20 22:30 UTC"),
         (
             (GOOD[0], trial(3, **FAILED, repeat=2)),
             end(),
@@ -171,7 +171,7 @@ def test_the_report_of_a_running_run_says_that_it_runs(tmp_path: Path) -> None:
     with directory.held():
         shown = texts(directory)
     for medium, text in shown.items():
-        assert "running: 1 of 6 trials good; since 2026-11-20 22:30 UTC" in text, medium
+        assert "running: 1 of 6 trials good so far; since 2026-11-20 22:30 UTC" in text, medium
         assert "not begun" in text, medium
 
 
@@ -196,6 +196,14 @@ def test_many_runs_begin_with_one_line_and_the_bad_ones(tmp_path: Path) -> None:
     assert f"5 runs **{line}**" in markdown(build_report(runs, EN), EN)
     (alone,) = build_report([runs[0], *runs[2:]], EN).status
     assert alone.line(EN) == f"passed: 8 of 8 {AT}"
+
+
+def test_the_answer_of_a_run_that_was_cut_says_how_much_it_rests_on(tmp_path: Path) -> None:
+    directory = planned_run(tmp_path / "runs", run(variants=("q2_k",)), planned("q2_k"))
+    directory.add(GOOD[0])
+    directory.finish(end("interrupted"))
+    answers = build_report([directory], EN).answers
+    assert answers[-1] == "Only 1 of the 2 planned trials are in these figures."
 
 
 def test_a_run_without_any_trial_has_a_report(tmp_path: Path) -> None:

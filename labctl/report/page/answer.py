@@ -33,7 +33,7 @@ def answers(runs: Sequence[MeasuredRun], compared: Comparison | None, words: Lan
     if len(runs) <= MOST_RUNS:
         return [*_of_few(runs, compared, words), *chain.from_iterable(problems)]
     found = list(_of_series(runs, words))
-    found.append(words("Runs of different sessions: `labctl compare` judges their differences."))
+    found.append(words("Whether these runs differ is not judged here: labctl compare does it."))
     if bad := [one.short for one, texts in zip(runs, problems, strict=True) if texts]:
         text = "Trials or checks failed, or gates were missed, in {count} of {total} runs: {names}."
         found.append(words(text, count=len(bad), total=len(runs), names=words.some(bad)))
@@ -107,6 +107,14 @@ def _problems(one: MeasuredRun, words: Language) -> Iterator[str]:
             count=sum(failed.values()),
             names=words.some(name for name, count in failed.items() if count),
         )
+    elif (
+        one.measured.tuned is None
+        and timed
+        and one.status.is_bad
+        and (good := one.status.good) < (total := one.status.total)
+    ):
+        text = "Only {good} of the {total} planned trials are in these figures."
+        yield words(text, good=good, total=total)
     if any(row.checks_failed for row in timed):
         names = dict.fromkeys(name for row in timed for name in row.checks_failed)
         yield words("Checks failed, see the table: {names}.", names=words.some(names))
@@ -143,7 +151,11 @@ def _bound(variant: str, bound: TrialBound | None, words: Language) -> Iterator[
         "compute": words("arithmetic"),
     }
     if bound.kind is None:
-        yield words("No known rate of this board bounds {variant}.", variant=variant)
+        yield words(
+            "What limits the speed of {variant} is not known: no known rate of this board"
+            " explains it.",
+            variant=variant,
+        )
         return
     shown = [f"{names[kind]} {bound.shares[kind]:.0%}" for kind in nearest_bounds(bound.shares)]
     yield words(
