@@ -82,7 +82,25 @@ VALUES = st.recursive(
 
 
 @property_of(VALUES)
-@example(["1e3", "1E5", "1e-5", "0o17", "0x1F", "012", ".5", "1.", "no", "~", "", "<<", "a\x85b"])
+@example(
+    [
+        "1e3",
+        "1E5",
+        "1E100",
+        "9" * 30,
+        "1e-5",
+        "0o17",
+        "0x1F",
+        "012",
+        ".5",
+        "1.",
+        "no",
+        "~",
+        "",
+        "<<",
+        "a\x85b",
+    ]
+)
 @example({"1e3": "=", "<<": " a\n\n  b ", "x" * 200: "y " * 200})
 @example(["a\u2028b", "\ufeff", "\U0001f600", "# a", "a: b", "---", "a\n", "\n", 1e-05, 1e17])
 def test_a_written_recipe_reads_back_as_it_was(value: object) -> None:

@@ -44,11 +44,15 @@ WORDS = (
 )
 
 
+def plain_kind(text: str) -> str:
+    """Return the kind of a plain word, ``int`` for instance; an unknown word is a ``str``."""
+    return next((kind for kind, pattern, _ in WORDS if pattern.match(text)), "str")
+
+
 def plain_value(text: str) -> Value:
-    """Return the value of a plain word; an unknown word is a text."""
-    kind = next((kind for kind, pattern, _ in WORDS if pattern.match(text)), "str")
+    """Return the value of a plain word; the word itself if it has none."""
     try:
-        return meaning(kind, text)
+        return meaning(plain_kind(text), text)
     except ValueError:
         return text
 

@@ -10,7 +10,7 @@ import yaml
 from labctl import package_data
 from labctl.config.models import load_catalogue
 from labctl.config.yaml.document import Document
-from labctl.config.yaml.loader import Value, plain_value
+from labctl.config.yaml.loader import Value, plain_kind
 from labctl.errors import ConfigError
 from labctl.files import host_reads
 from labctl.models.references import find_reference
@@ -90,7 +90,7 @@ class _Dumper(yaml.SafeDumper):
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     """Quote a text with unusual line breaks: only escapes are read back unchanged."""
-    plain = plain_value(text) == text and all(c.isprintable() or c == "\n" for c in text)
+    plain = plain_kind(text) == "str" and all(c.isprintable() or c == "\n" for c in text)
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, None if plain else '"')
 
 
