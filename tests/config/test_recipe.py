@@ -294,7 +294,7 @@ BAD_OVERRIDES = {
     "threads=[1,0]": "--set threads=[1,0]: matrix.threads[1]: must be at least 1, not 0",
     "model=q4_0": "--set model=q4_0: matrix.model[0]: no model 'q4_0' (did you mean 'q8_0'?)",
     "tokns=8": "--set tokns=8: the recipe has no 'tokns' (did you mean 'tokens'?)",
-    "colour=red": "--set colour=red: the recipe has no 'colour'",
+    "xylophone=red": "--set xylophone=red: the recipe has no 'xylophone'",
     "parameters.n=8": "--set parameters.n=8: parameters.n: unknown key; known here: context,"
     " temperature, threads, tokens",
     "parmeters.n=8": "--set parmeters.n=8: parmeters: unknown key (did you mean 'parameters'?)",
