@@ -469,6 +469,7 @@ SEEN = {
     "cpus_allowed": "0-2,5",
     "memory_total_bytes": 10,
     "memory_available_bytes": None,
+    "devfreq": [],
 }
 
 

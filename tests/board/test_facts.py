@@ -121,6 +121,7 @@ def test_what_a_board_does_not_offer_is_absent() -> None:
         "compatible": (),
         "storage_free_bytes": None,
         "storage_kind": None,
+        "devfreq": None,
     }
 
 
