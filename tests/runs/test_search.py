@@ -1,5 +1,6 @@
 """Settings of a search, and its rounds from the records of its trials."""
 
+import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,11 +12,11 @@ from labctl.config.recipe import Recipe
 from labctl.engines.base import Tool
 from labctl.engines.llama_cpp.engine import LlamaCpp
 from labctl.engines.llama_cpp.tuning import built_in_space, thread_counts
-from labctl.errors import ConfigError
+from labctl.errors import Blame, ConfigError, JobError
 from labctl.models.cache import ModelFile
 from labctl.performance.prediction import Rate, Rates
 from labctl.records.board import BoardFacts, CpuFacts, Execution
-from labctl.records.trial import TrialRecord, TrialState
+from labctl.records.trial import Failure, TrialRecord, TrialState
 from labctl.records.tuning import TuningRecord
 from labctl.runs.context import RunContext
 from labctl.runs.inputs.prepare import Prepared
@@ -102,7 +103,11 @@ def test_what_cannot_fit_in_memory_is_kept_with_its_reason() -> None:
     ("tune", "budget", "message"),
     [
         ({"space": {"threads": [3, 4]}, "never": [{"threads": 3}]}, 7200, "one point"),
-        ({"space": {"threads": [2, 4]}}, 1, "the budget is below one pair, which takes at least"),
+        (
+            {"space": {"threads": [2, 4]}},
+            1,
+            "the budget is too small: the 8 trials of the smallest search",
+        ),
     ],
 )
 def test_a_search_that_can_show_nothing_is_refused(
@@ -163,6 +168,14 @@ class Played:
         self.clock.spent += 2.0
 
 
+def begin(played: Played) -> PlannedTrial:
+    """Run the first two trials, both of the default."""
+    for _ in range(2):
+        (first,) = played.round()
+        played.run(first, 100)
+    return first
+
+
 @pytest.fixture
 def played(tmp_path: Path) -> Played:
     return Played(tmp_path, planned({"space": {"threads": [2, 3, 4]}}, 100))
@@ -176,7 +189,7 @@ def test_a_search_goes_on_from_its_file(played: Played, tmp_path: Path) -> None:
     assert record is not None
     assert record.named == {"decode": "threads-2"}
     assert {one.setting: one.reason for one in record.dropped} == {
-        "threads-3": "-30.8 % decode against threads-2"
+        "threads-3": "decode 30.8% worse than threads-2"
     }
     assert played.notes == list(record.said)
     assert "fresh pairs at a noise of 0.0% show a true gain of 2.0%" in record.said[0]
@@ -193,8 +206,7 @@ def test_a_search_goes_on_from_its_file(played: Played, tmp_path: Path) -> None:
 
 
 def test_a_setting_with_another_text_is_dropped_by_the_guard(played: Played) -> None:
-    (first,) = played.round()
-    played.run(first, 100)
+    begin(played)
     for one in played.round():
         played.run(one, 50, "a c" if one.variant.slug == "threads-2" else "a b")
     assert {one.variant.slug for one in played.round()} == {"default", "threads-3"}
@@ -206,26 +218,64 @@ def test_a_setting_with_another_text_is_dropped_by_the_guard(played: Played) -> 
 
 
 def test_a_default_that_is_not_always_the_same_ends_the_search(played: Played) -> None:
-    (first,) = played.round()
-    played.run(first, 100)
+    begin(played)
     for one in played.round():
         played.run(one, 100, f"a {one.number}" if one.variant.slug == "default" else "a b")
     with pytest.raises(ConfigError, match="the default itself fails the guard"):
         played.round()
 
 
-def test_a_budget_below_one_pair_says_how_long_one_takes(tmp_path: Path) -> None:
-    played = Played(tmp_path, planned({"space": {"threads": [2, 4]}}, 5))
-    (first,) = played.round()
-    played.run(first, 100)
-    with pytest.raises(ConfigError, match=r"is below one pair .* a pair takes 4\.00 s"):
+@pytest.mark.parametrize(("budget", "trials", "needed"), [(3, 1, "19.5 s"), (18, 2, "19.0 s")])
+def test_a_budget_that_is_too_small_says_how_long_the_smallest_search_takes(
+    budget: float, trials: int, needed: str, tmp_path: Path
+) -> None:
+    played = Played(tmp_path, planned({"space": {"threads": [2, 4]}}, budget))
+    for _ in range(trials):
+        (first,) = played.round()
+        played.run(first, 100)
+    with pytest.raises(ConfigError, match=f"too small: the smallest search takes about {needed}"):
         played.round()
+
+
+def failed(played: Played, one: PlannedTrial) -> None:
+    why = Failure(kind="ProgramFailed", blame=Blame.JOB, message="killed by SIGKILL")
+    played.run(one, 100, state=TrialState.FAILED, failure=why)
+
+
+def test_a_default_that_fails_ends_the_search(played: Played) -> None:
+    (first,) = played.round()
+    failed(played, first)
+    with pytest.raises(JobError, match="the default failed in its first trial: killed by SIGKILL"):
+        played.round()
+
+
+def test_a_default_that_fails_later_is_tried_again(played: Played) -> None:
+    begin(played)
+    for _ in range(2):
+        for one in played.round():
+            (failed(played, one) if one.variant.slug == "default" else played.run(one, 100))
+    for one in played.round():
+        played.run(one, 100)
+    assert [one.kind for one in played.search.race.of("race")] == ["race"]
+    for _ in range(3):
+        for one in played.round():
+            (failed(played, one) if one.variant.slug == "default" else played.run(one, 100))
+    with pytest.raises(JobError, match="the default failed in its last 3 trials"):
+        played.round()
+
+
+def test_what_one_alternative_can_show_is_said(tmp_path: Path) -> None:
+    played = Played(tmp_path, planned({"space": {"threads": [3, 4]}}, 100))
+    while wanted := played.round():
+        for one in wanted:
+            noise = 1 + 0.01 * math.sin(37 * one.number)
+            played.run(one, 100 * noise * (1 if one.variant.slug == "default" else 0.9))
+    assert "fresh pairs at a noise of" in played.notes[0]
 
 
 def test_physics_drops_what_cannot_be_faster(tmp_path: Path) -> None:
     played = Played(tmp_path, planned({"space": {"threads": [2, 4]}}, 100), RATES)
-    (first,) = played.round()
-    played.run(first, 100)  # the test's rate allows a second
+    begin(played)  # the test's rate allows a second
     assert played.round() == []
     (dropped,) = played.search.record.dropped
     assert dropped.reason.startswith("physics: at least 1.0")
@@ -234,9 +284,8 @@ def test_physics_drops_what_cannot_be_faster(tmp_path: Path) -> None:
 def test_failed_and_slow_trials_leave_and_the_cut_off_is_three_times_the_default(
     played: Played,
 ) -> None:
-    (first,) = played.round()
+    first = begin(played)
     assert played.search.limit(first) is None
-    played.run(first, 100)
     for one in played.round():
         slow = {"state": TrialState.SKIPPED, "skip_reason": "slower than 3 times the default's 2 s"}
         played.run(one, 100, **(slow if one.variant.slug == "threads-2" else {}))

@@ -17,6 +17,7 @@ from labctl.records.tuning import DroppedSetting, TuningRecord
 from labctl.runs.inputs.prepare import Prepared, RecipeFiles
 from labctl.runs.planning.forecast import Forecast, as_scheduled, make_forecast, resolve_defaults
 from labctl.runs.planning.trials import PlannedTrial
+from labctl.stats.race import least_trials
 from labctl.units import duration
 
 #: Slug of the setting with the recipe's own parameters.
@@ -91,12 +92,12 @@ def plan_search(
     if not settings:
         raise recipe.refusal(("tune", "space"), "one point: nothing to choose from on this board")
     predicted = forecast.of(trial_of(0, default, 0, forecast.roles))
-    seconds = predicted.trial_ns / 1e9 if predicted else None
-    if seconds is not None and 2 * seconds > max_seconds:
+    least = least_trials({*tuning.objectives} != {"memory"})
+    if predicted is not None and (needed := least * predicted.trial_ns) > 1e9 * max_seconds:
         raise recipe.refusal(
             ("max_time",),
-            f"the budget is below one pair, which takes at least {duration(2e9 * seconds)};"
-            " raise it, or generate fewer tokens",
+            f"the budget is too small: the {least} trials of the smallest search take at least"
+            f" {duration(needed)}; raise it, or generate fewer tokens",
         )
     record = TuningRecord(
         default=DEFAULT,
