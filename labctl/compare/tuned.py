@@ -105,7 +105,7 @@ class Tuned:
 
     def patch(self, setting: str) -> str:
         """Return the parameters that a recipe needs for a setting."""
-        changes = self.record.settings[setting].items()
+        changes = self.record.patches[setting].items()
         return f"parameters: {{{', '.join(f'{key}: {_word(value)}' for key, value in changes)}}}"
 
 

@@ -36,6 +36,10 @@ class TuningRecord(FileRecord):
         max_length=MOST_VARIANTS,
         description="variant -> the parameters in which it differs from the default",
     )
+    patches: dict[str, dict[str, bool | int | float | str]] = Field(
+        max_length=MOST_VARIANTS,
+        description="variant -> the parameters to add to the recipe; the rest follows from them",
+    )
     model: str = Field(description="its key in the recipe")
     parameters: dict[str, bool | int | float | str] = Field(
         description="engine parameters of the default, resolved"
@@ -62,6 +66,8 @@ class TuningRecord(FileRecord):
         used = {slug for one in self.rounds for slug in one.order}
         if odd := sorted((used - known) | ({*(self.named or {}).values()} - {*self.settings})):
             raise ValueError(f"a search without the setting {odd[0][:100]!r} names it")
+        if self.patches.keys() != self.settings.keys():
+            raise ValueError("patches and settings are not of the same variants")
         following = 1
         for number, one in enumerate(self.rounds, 1):
             if one.first != following or len({*one.order}) < len(one.order):

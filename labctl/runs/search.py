@@ -72,9 +72,9 @@ class Search:
 
     def _parts(self, setting: str) -> list[str]:
         """Return the settings that have one change of a setting each, if it has several."""
-        changes = self.record.settings[setting]
+        changes = self.record.patches[setting]
         ones = [{key: value} for key, value in changes.items()] if len(changes) > 1 else []
-        return [slug for slug, found in self.record.settings.items() if found in ones]
+        return [slug for slug, found in self.record.patches.items() if found in ones]
 
     def more(self, records: Mapping[int, TrialRecord], planned: int) -> list[PlannedTrial]:
         """Return the trials of the next round, written down first; empty: the search ends.

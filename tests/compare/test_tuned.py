@@ -64,7 +64,8 @@ def record(pairs: int, **changes: Any) -> TuningRecord:
         "named": {"decode": "fast"},
         "pairs": pairs,
     }
-    return TuningRecord(**{**values, **changes})
+    values |= changes
+    return TuningRecord(**{"patches": values["settings"], **values})
 
 
 def trials(search: TuningRecord, *, proof: float, race: float = 2.0) -> list[TrialRecord]:

@@ -1,6 +1,7 @@
 """Settings of a search, and its rounds from the records of its trials."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -8,8 +9,9 @@ from typing import Any, cast
 import pytest
 from records_made import model, timing, trial
 
+from labctl.build.artifact import Artifact
 from labctl.config.recipe import Recipe
-from labctl.engines.base import Tool
+from labctl.engines.base import Inputs, Tool
 from labctl.engines.llama_cpp.engine import LlamaCpp
 from labctl.engines.llama_cpp.tuning import built_in_space, thread_counts
 from labctl.errors import Blame, ConfigError, JobError
@@ -20,6 +22,7 @@ from labctl.records.trial import Failure, TrialRecord, TrialState
 from labctl.records.tuning import TuningRecord
 from labctl.runs.context import RunContext
 from labctl.runs.inputs.prepare import Prepared
+from labctl.runs.planning.forecast import resolve_defaults
 from labctl.runs.planning.settings import plan_search, variants_of
 from labctl.runs.planning.trials import PlannedTrial
 from labctl.runs.record.directory import RunDirectory
@@ -73,14 +76,97 @@ def planned(tune: dict[str, Any], budget: float = 7200, **parameters: Any) -> Tu
 def test_the_default_is_resolved_and_in_no_other_setting() -> None:
     record = planned({"space": {"threads": [2, 4], "repack": [True, False]}})
     assert record.parameters["threads"] == 4  # one for each core
-    assert record.settings == {
+    assert record.patches == {
         "threads-2": {"threads": 2},
         "threads-2-repack-false": {"threads": 2, "repack": False},
         "repack-false": {"repack": False},
     }
+    assert record.settings["threads-2"] == {"threads": 2, "threads_batch": 2}
     default, *others = variants_of(record)
     assert default.slug == "default"
-    assert others[0].parameters == {**default.parameters, "threads": 2}
+    assert others[0].parameters == {**default.parameters, **record.settings["threads-2"]}
+
+
+NEW = Tool("llama-completion", "completion")
+
+
+def resolved_with(patch: dict[str, Any], **parameters: Any) -> dict[str, Any]:
+    """The parameters of a recipe with a patch, as a later run resolves them."""
+    (found,), _ = resolve_defaults(prepared({}, **{**parameters, **patch}), FACTS)
+    return dict(found.parameters)
+
+
+@pytest.mark.parametrize(
+    ("tune", "parameters"),
+    [
+        ({}, {}),
+        ({"objectives": ["prefill", "decode"]}, {"threads": 3}),
+        ({"space": {"cache_type_v": ["f16", "q8_0"], "threads": [2, 4]}}, {}),
+    ],
+)
+def test_a_recipe_with_the_patch_has_the_proven_parameters(
+    tune: dict[str, Any], parameters: dict[str, Any]
+) -> None:
+    record = planned(tune, **parameters)
+    for variant in variants_of(record)[1:]:
+        patch = record.patches[variant.slug]
+        assert resolved_with(patch, **parameters) == variant.parameters, variant.slug
+    assert {"cache_type_v": "q8_0", "flash_attention": True} in record.patches.values()
+    if "prefill" in tune.get("objectives", ()):  # each with and without the other
+        pairs = {(one.parameters["threads"], one.parameters["threads_batch"])
+                 for one in variants_of(record)}  # fmt: skip
+        assert {(2, 3), (3, 2), (2, 2)} <= pairs
+
+
+def test_an_own_value_of_the_recipe_stays_while_others_change() -> None:
+    record = planned({}, poll=20)
+    changes = list(record.patches.values())
+    assert {"repack": False} in changes
+    assert {"poll": 0} in changes
+    assert sum("poll" not in one for one in changes) > 10
+
+
+def test_a_setting_of_the_same_effect_runs_once() -> None:
+    found = planned({"objectives": ["prefill"]})  # a prompt of a token or so
+    assert not any({"batch", "ubatch", "threads"} & one.keys() for one in found.patches.values())
+
+
+def test_weights_that_cannot_be_locked_are_not_tried() -> None:
+    facts = FACTS.model_copy(update={"memory_available_bytes": 600_000_000})
+    record = plan_search(prepared({}), facts, None, 7200)[1]
+    assert not any(one.get("mlock") for one in record.settings.values())
+    (why,) = (one.reason for one in record.impossible if one.setting == "mlock-true")
+    assert why.startswith("memory to lock: ")
+
+
+def test_a_setting_whose_option_the_build_lacks_is_impossible() -> None:
+    options = frozenset(every_option()) - {"--poll"}
+    artifact = SimpleNamespace(
+        manifest=SimpleNamespace(tools={NEW.name: SimpleNamespace(options=options)})
+    )
+    wanted = replace(prepared({"space": {"poll": [0, 50], "threads": [2, 4]}}),
+                     artifact=cast("Artifact", artifact))  # fmt: skip
+    record = plan_search(wanted, FACTS, None, 7200)[1]
+    assert set(record.settings) == {"threads-2"}
+    assert {one.setting for one in record.impossible} == {"poll-0", "poll-0 threads-2"}
+    assert "has no option --poll" in record.impossible[0].reason
+
+
+def every_option() -> list[str]:
+    engine = LlamaCpp()
+    changes = {"threads": 2, "poll": 0, "flash_attention": True, "repack": False}
+    found = engine.parameters({"tokens": 8, **changes})
+    return [*engine.command(NEW, found, Inputs("any", "any", "any", {})), "-tb"]
+
+
+def test_a_model_without_flash_attention_needs_no_parameter() -> None:
+    grok = SMALL.model_copy(update={"architecture": "grok"})
+    engine = LlamaCpp()
+    found = engine.resolved(NEW, {"tokens": 8}, FACTS, grok)
+    assert found.parameters.flash_attention is False
+    assert engine.resolved(NEW, {"tokens": 8}, FACTS, SMALL).parameters.flash_attention is True
+    with pytest.raises(ConfigError, match="no flash attention for grok"):
+        engine.resolved(NEW, {"tokens": 8, "flash_attention": True}, FACTS, grok)
 
 
 def test_named_and_refused_combinations_never_run() -> None:
@@ -127,7 +213,7 @@ def test_the_built_in_space_is_what_the_program_has() -> None:
     assert "ubatch" in built_in_space(fields, FACTS, ("prefill",))
     assert thread_counts(8) == (2, 4, 6, 7, 8)
     record = planned({})
-    assert all(len(changes) <= 2 for changes in record.settings.values())
+    assert all(len({*one} - {"flash_attention"}) <= 2 for one in record.patches.values())
     assert len(record.settings) > 5
 
 
