@@ -85,7 +85,7 @@ def _left_out(one: Proof, words: Language) -> str:
     if not one.left_out:
         return ""
     text = words(
-        "Left out: {count} pairs whose trials differ in {keys}.",
+        "Left out, as their trials differ in {keys}: {count} of the pairs.",
         count=one.left_out,
         keys=", ".join(one.unlike),
     )

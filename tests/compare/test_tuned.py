@@ -202,7 +202,7 @@ def test_pairs_of_another_state_are_left_out_and_said() -> None:
     found = tuned(searched(), measured, search)
     assert text(found).startswith("threads 4 → 3: decode +10.0 %")
     assert text(found).endswith(
-        "from 5 fresh pairs. Left out: 1 pairs whose trials differ in cooling."
+        "from 5 fresh pairs. Left out, as their trials differ in cooling: 1 of the pairs."
     )
     always = [_with(one, cooling=one.variant) for one in measured]
     assert text(tuned(searched(), always, search)) == (

@@ -146,6 +146,14 @@ def test_a_search_that_could_prove_nothing_is_refused(
     assert not list(Path(native_lab.root).glob("runs/*/run.json"))
 
 
+def test_an_empty_tune_is_the_whole_built_in_space(talking: LabUnderTest) -> None:
+    bare = TALKING[: TALKING.index("tune:")] + "max_time: 90s\ntune:\n"
+    talking.recipe(bare, "search")
+    done = talking.run("tune", "search", "--seed", "3")
+    assert done.exit_status == 2, said(done)
+    assert "one point: nothing to choose from" in said(done)  # such a program has no such space
+
+
 def test_a_default_that_fails_ends_the_search(talking: LabUnderTest) -> None:
     talking.recipe(TALKING.replace("way: usual", "way: fail"), "search")
     done = talking.run("tune", "search")

@@ -11,6 +11,7 @@ from records_made import model, timing, trial
 
 from labctl.build.artifact import Artifact
 from labctl.config.recipe import Recipe
+from labctl.config.tuning import Tuning
 from labctl.engines.base import Inputs, Tool
 from labctl.engines.llama_cpp.engine import LlamaCpp
 from labctl.engines.llama_cpp.tuning import built_in_space, thread_counts
@@ -167,6 +168,14 @@ def test_a_model_without_flash_attention_needs_no_parameter() -> None:
     assert engine.resolved(NEW, {"tokens": 8}, FACTS, SMALL).parameters.flash_attention is True
     with pytest.raises(ConfigError, match="no flash attention for grok"):
         engine.resolved(NEW, {"tokens": 8, "flash_attention": True}, FACTS, grok)
+
+
+def test_an_empty_tune_is_a_search() -> None:
+    document = {"name": "r", "target": "t", "engine": {"name": "llama_cpp"}, "prompt": "x",
+                "models": {"m": {"file": "m.gguf"}}, "max_time": "1m"}  # fmt: skip
+    assert Recipe.model_validate({**document, "tune": None}).tune == Tuning()
+    assert Recipe.model_validate(document).tune is None
+    assert Recipe.model_validate(Recipe.model_validate(document).resolved()).tune is None
 
 
 def test_named_and_refused_combinations_never_run() -> None:
