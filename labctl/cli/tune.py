@@ -74,12 +74,13 @@ def tune(
     of all settings drops those that are behind. The winner and the default are then measured again
     in fresh pairs, and only these pairs are judged. The run is continued by `labctl resume` if it
     was interrupted. Exit status 0: the search has ended, also if nothing is shown to be faster; 1:
-    the default failed; 3: host, link or board failed.
+    the default failed; 2: nothing can be searched, as if the budget is too small; 3: host, link or
+    board failed.
     """
     root = lab_or_own(invocation).root
     lab, chosen = lab_and_board(invocation, board)
     document = _document(what, root, chosen.target)
-    if "tune" not in (document.value if isinstance(document.value, dict) else {}):
+    if (document.value if isinstance(document.value, dict) else {}).get("tune") is None:
         document.override(("tune",), {}, _ORIGIN)
     if objectives:
         wanted = dict.fromkeys(objectives)

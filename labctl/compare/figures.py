@@ -13,6 +13,8 @@ from labctl.suggestions import unknown
 FIGURES: Mapping[str, TrialFigure] = {
     figure.gate: figure for figure in trials.FIGURES if figure.is_compared
 }
+#: The figures of a search too: it has its own words for what is less and not faster.
+_JUDGED = {**FIGURES, **{figure.gate: figure for figure in trials.OBJECTIVES.values()}}
 DEFAULT_FIGURES = ("tpot_ms", "ttft_ms", "prefill_tokens_per_second")
 #: Used instead of the time of a token if a benchmark reports only rates.
 _INSTEAD = {"tpot_ms": "tokens_per_second"}
@@ -33,7 +35,7 @@ def figures_of(repeats: Iterable[TrialRow], names: Iterable[str] = ()) -> list[T
     If no repeat has a usual figure, return the first one, so that there is a row to report.
     """
     rows = list(repeats)
-    if chosen := [FIGURES[name] for name in names]:
+    if chosen := [_JUDGED[name] for name in names]:
         return chosen
     found = []
     for name in DEFAULT_FIGURES:

@@ -15,6 +15,8 @@ MODEL_CACHE = "model_cache"
 #: Parts of a trial's record that must agree, in addition to its ``comparability``.
 _IDENTITY = ("board", "target", EXECUTION)
 _DIGITS = 12
+#: Recorded value -> the parameter that it follows from.
+_FOLLOWS = {"memlock_bytes": "mlock"}
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ def differences(left: Side, right: Side, allow: Collection[str] = ()) -> list[Di
             continue  # the specification contains it
         reasons = {
             "revision": REVISION,
-            "varied": varied,
+            "varied": varied | followers(varied),
             "allowed": allow,
             "resolved": _resolved(left, right) if MODEL in varied else (),
         }
@@ -65,6 +67,11 @@ def differences(left: Side, right: Side, allow: Collection[str] = ()) -> list[Di
         left_text, right_text = (_text(values.get(key), names) for values in (mine, theirs))
         found.append(Difference(key, left_text, right_text, why))
     return found
+
+
+def followers(varied: Collection[str]) -> set[str]:
+    """Return the recorded values that follow from parameters."""
+    return {key for key, parameter in _FOLLOWS.items() if parameter in varied}
 
 
 def fits_one_run(left: Side, right: Side, found: Iterable[Difference]) -> bool:

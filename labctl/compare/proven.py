@@ -30,12 +30,15 @@ def proven(lab_root: Path, board: str, prepared: Prepared, execution: Execution)
 def _texts(directory: RunDirectory, search: Tuned) -> Iterator[str]:
     for one in search.shown:
         interval = one.row.interval if one.row else None
-        if one.gain is None or interval is None:
+        if one.gain is None:
             continue
-        ends = f"{100 * (interval.low - 1):.1f} to {100 * (interval.high - 1):.1f}"
+        ends = "one peak of each"
+        if interval is not None:
+            ends = f"{100 * (interval.low - 1):.1f} to {100 * (interval.high - 1):.1f}"
+            ends = f"{confidence(interval.level)} %: {ends}"
         yield (
             f"proven in run {directory.path.name}: {search.changes(one.setting)}: {one.objective}"
-            f" {100 * (one.gain - 1):+.1f} % ({confidence(interval.level)} %: {ends})"
+            f" {100 * (one.gain - 1):+.1f} % ({ends})"
         )
 
 

@@ -9,18 +9,20 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from labctl.compare.comparison import Row, Verdict
+from labctl.compare.likeness import followers
 from labctl.compare.sides import Pair, run_sides
 from labctl.compare.thresholds import Thresholds
 from labctl.compare.verdicts import compare
 from labctl.figures.trials import OBJECTIVES, objective_value
 from labctl.records.run import RunRecord
-from labctl.records.trial import TrialRecord, TrialState
+from labctl.records.trial import TrialRecord
 from labctl.records.tuning import TuningRecord
 from labctl.results.summary import good_trials
 from labctl.stats.intervals import Interval, student_quantile
 from labctl.stats.log_ratio import paired
 from labctl.stats.power import repeats_for_difference
 from labctl.stats.race import pooled_noise
+from labctl.suggestions import listed
 
 #: Gain whose cost is told if nothing is shown.
 SMALL_GAIN = 0.03
@@ -33,6 +35,8 @@ _LEVEL = 0.95
 class Proof:
     """The proof of one objective's winner. ``row``: its verdict; None for single trials, or none.
 
+    ``left_out``: pairs whose trials differ in more than the setting, ``unlike``: the keys in which.
+
     ``gain``: ratio of the figure to the default's; None if it was not measured. ``refused``: why
     the setting is no result, whatever its gain. ``needed``: pairs that show SMALL_GAIN (None: more
     than MOST_PAIRS), and the seconds of the missing ones. ``practical``: smallest
@@ -44,6 +48,8 @@ class Proof:
     gain: float | None
     row: Row | None = None
     pairs: int = 0
+    left_out: int = 0
+    unlike: tuple[str, ...] = ()
     refused: str = ""
     needed: tuple[int | None, float] | None = None
     practical: float = 0.0
@@ -99,7 +105,7 @@ class Tuned:
 
     def patch(self, setting: str) -> str:
         """Return the parameters that a recipe needs for a setting."""
-        changes = self.record.settings[setting].items()
+        changes = self.record.patches[setting].items()
         return f"parameters: {{{', '.join(f'{key}: {_word(value)}' for key, value in changes)}}}"
 
 
@@ -119,14 +125,16 @@ def tuned(
                     if n in by_number])
         for one in record.rounds
     ]  # fmt: skip
-    race = [found for kind, found in rounds if kind == "race"]
-    proof = [found for kind, found in rounds if kind == "proof"]
-    parts = [found for kind, found in rounds if kind == "parts"]
+    race, proof, parts = (
+        [found for kind, found in rounds if kind == wanted and found]
+        for wanted in ("race", "proof", "parts")
+    )
     settings = _setting_rows(record, trials, race)
     singles = {
         setting: interval
-        for setting in record.settings
-        if (interval := _paired(record.default, setting, record.objectives[0], parts))
+        for setting, own in _by_setting(parts).items()
+        if setting != record.default
+        and (interval := _paired(record.default, setting, record.objectives[0], own))
     }
     commands = {
         setting: next((one.argv for one in good_trials(trials) if one.variant == setting), ())
@@ -141,23 +149,32 @@ def _proofs(
     found: dict[str, Proof] = {}
     sides: dict[str, Pair] = {}
     refused = {one.setting: one.reason for one in record.dropped}
-    limits = Thresholds.of_recipe(run.recipe_resolved)
+    limits = proof_limits(Thresholds.of_recipe(run.recipe_resolved))
     for objective, setting in (record.named or {}).items():
-        own = [pair for pair in rounds if any(one.variant == setting for one in pair)]
+        whole = [pair for pair in rounds if {one.variant for one in good_trials(pair)}
+                 == {record.default, setting}]  # fmt: skip
+        varied = frozenset(record.settings[setting])
+        unlike = [_unlike(pair, varied) for pair in whole]
+        own = [pair for pair, keys in zip(whole, unlike, strict=True) if not keys]
         gain = _single(record.default, setting, objective, own)
+        keys = tuple(sorted(set().union(*unlike)))
+        why = refused.get(setting, "")
+        if whole and not own:
+            why = why or f"in all {len(whole)} pairs, the trials differ in {listed(keys)}"
         found[objective] = Proof(
             objective,
             setting,
             gain,
             pairs=len(own),
-            refused=refused.get(setting, ""),
+            left_out=len(whole) - len(own),
+            unlike=keys,
+            refused=why,
             practical=limits.practical,
         )
         if objective != "memory":
-            flat = [trial for pair in own for trial in pair if len(pair) == 2]
+            flat = [trial for pair in own for trial in pair]
             by_variant = {
-                one.variant: replace(one, varied=frozenset(record.settings[setting]))
-                for one in run_sides(run, flat, name)
+                one.variant: replace(one, varied=varied) for one in run_sides(run, flat, name)
             }
             if record.default in by_variant and setting in by_variant:
                 sides[objective] = (by_variant[record.default], by_variant[setting])
@@ -167,8 +184,26 @@ def _proofs(
         pairs = min(row.left_repeats, row.right_repeats)
         needed = _needed(row, pairs, rounds, limits, len(sides))
         one = found[objective]
-        found[objective] = replace(one, row=row, gain=row.ratio, pairs=pairs, needed=needed)
+        refusal = one.refused or (row.reason if row.verdict is Verdict.UNLIKE else "")
+        found[objective] = replace(
+            one, row=row, gain=row.ratio, pairs=pairs, needed=needed, refused=refusal
+        )
     return list(found.values())
+
+
+def proof_limits(limits: Thresholds) -> Thresholds:
+    """Return the limits of a proof: nothing that matters is called the same.
+
+    Otherwise a gain between both limits would not be shown, however many pairs show it.
+    """
+    return replace(limits, same_within=limits.practical)
+
+
+def _unlike(pair: Sequence[TrialRecord], varied: frozenset[str]) -> set[str]:
+    """Return the keys in which two trials differ, without those that a setting changes."""
+    left, right = (one.comparability for one in pair)
+    differing = {key for key in {*left, *right} if left.get(key) != right.get(key)}
+    return differing - varied - followers(varied)
 
 
 def _needed(
@@ -205,7 +240,8 @@ def _paired(
     """Return the ratio to the default of the same rounds; None for fewer than two."""
     figure, own, base = OBJECTIVES[objective], [], []
     for one in rounds:
-        values = {trial.variant: figure.of(trial) for trial in good_trials(one)}
+        known = ((trial.variant, figure.of(trial) or 0) for trial in good_trials(one))
+        values = {variant: value for variant, value in known if value > 0}
         if (mine := values.get(setting)) and (theirs := values.get(default)):
             own.append(mine)
             base.append(theirs)
@@ -216,13 +252,15 @@ def _setting_rows(
     record: TuningRecord, trials: Sequence[TrialRecord], race: Sequence[Sequence[TrialRecord]]
 ) -> tuple[SettingRow, ...]:
     fates = {one.setting: one.reason for one in (*record.impossible, *record.dropped)}
-    good = [one for one in good_trials(trials) if one.state is TrialState.OK]
+    good: dict[str, list[TrialRecord]] = {}
+    for one in good_trials(trials):
+        good.setdefault(one.variant, []).append(one)
+    races = _by_setting(race)
     spreads = {one: _spread(one, race) for one in OBJECTIVES}
-    names = [record.default, *record.settings]
-    names += [one.setting for one in record.impossible if one.setting not in names]
+    names = [record.default, *record.settings, *(one.setting for one in record.impossible)]
     found = []
-    for setting in names:
-        own = [one for one in good if one.variant == setting]
+    for setting in dict.fromkeys(names):
+        own, raced = good.get(setting, []), races.get(setting, [])
         values = {}
         for objective, figure in OBJECTIVES.items():
             value = figure.over_all(own)
@@ -233,11 +271,21 @@ def _setting_rows(
             objective: interval
             for objective in record.objectives
             if setting != record.default
-            and (interval := _paired(record.default, setting, objective, race))
+            and (interval := _paired(record.default, setting, objective, raced))
         }
-        rounds = sum(any(one.variant == setting for one in each) for each in race)
-        found.append(SettingRow(setting, rounds, gains, values, fates.get(setting, "")))
+        found.append(SettingRow(setting, len(raced), gains, values, fates.get(setting, "")))
     return tuple(replace(row, on_front=_on_front(row, found)) for row in found)
+
+
+def _by_setting(
+    rounds: Iterable[Sequence[TrialRecord]],
+) -> dict[str, list[Sequence[TrialRecord]]]:
+    """Return the rounds of each setting."""
+    found: dict[str, list[Sequence[TrialRecord]]] = {}
+    for each in rounds:
+        for setting in {one.variant: None for one in each}:
+            found.setdefault(setting, []).append(each)
+    return found
 
 
 def _spread(objective: str, race: Sequence[Sequence[TrialRecord]]) -> float | None:

@@ -220,7 +220,7 @@ class Recipe(WrittenRecipe):
     """Bounds that the results must keep."""
     comparison: ComparisonLimits = ComparisonLimits()
     """Judgement of `labctl compare` on the results."""
-    tune: Tuning | None = None
+    tune: Annotated[Tuning | None, AfterValidator(lambda given: given or Tuning())] = None
     """Search for the best parameters instead of measuring given ones."""
     references: tuple[Name, ...] = ()
     """Published figures to show beside the results, by their names in references.yaml; they are

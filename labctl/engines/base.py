@@ -336,10 +336,26 @@ class EngineBase(ABC, Generic[P]):
             raise ConfigError("; ".join(problems)) from error
 
     def for_version(self, tool: Tool, parameters: P) -> P:  # noqa: ARG002 - for subclasses
-        """Decide the parameters whose default differs between versions of the program.
+        """Decide the parameters whose default differs between versions of the program."""
+        return parameters
 
-        Called before :meth:`resolve_defaults`.
+    def resolved(
+        self,
+        tool: Tool,
+        values: Mapping[str, Value],
+        facts: BoardFacts,
+        model: ModelIdentity,
+        text_bytes: int | None = None,
+    ) -> Resolved[P]:
+        """Decide all that a recipe left open, last by the version: a model may forbid its default.
+
+        Raises ConfigError.
         """
+        found = self.resolve_defaults(self.parameters(values), facts, model, text_bytes)
+        return replace(found, parameters=self.for_version(tool, found.parameters))
+
+    def effective(self, parameters: P, text_bytes: int) -> P:  # noqa: ARG002 - for subclasses
+        """Return parameters that are the same for settings that do the same with a prompt."""
         return parameters
 
     @abstractmethod

@@ -4,6 +4,7 @@ from typing import Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
+from labctl.config.recipe_parts import MOST_VARIANTS
 from labctl.config.tuning import Objective
 from labctl.records.base import FileRecord, Record
 
@@ -21,7 +22,7 @@ class TuningRound(Record):
 
     kind: Literal["first", "race", "proof", "parts"]
     first: int = Field(description="number of its first trial")
-    order: tuple[str, ...] = Field(description="variants in running order")
+    order: tuple[str, ...] = Field(min_length=1, description="variants in running order")
 
 
 class TuningRecord(FileRecord):
@@ -32,7 +33,12 @@ class TuningRecord(FileRecord):
     seed: int
     budget_s: float
     settings: dict[str, dict[str, bool | int | float | str]] = Field(
-        description="variant -> the parameters in which it differs from the default"
+        max_length=MOST_VARIANTS,
+        description="variant -> the parameters in which it differs from the default",
+    )
+    patches: dict[str, dict[str, bool | int | float | str]] = Field(
+        max_length=MOST_VARIANTS,
+        description="variant -> the parameters to add to the recipe; the rest follows from them",
     )
     model: str = Field(description="its key in the recipe")
     parameters: dict[str, bool | int | float | str] = Field(
@@ -40,10 +46,11 @@ class TuningRecord(FileRecord):
     )
     impossible: tuple[DroppedSetting, ...] = Field(
         (),
+        max_length=MOST_VARIANTS,
         description="never run: the engine refuses it, it cannot fit, or the budget is too small",
     )
     rounds: tuple[TuningRound, ...] = ()
-    dropped: tuple[DroppedSetting, ...] = ()
+    dropped: tuple[DroppedSetting, ...] = Field((), max_length=MOST_VARIANTS)
     named: dict[str, str] | None = Field(
         None, description="objective -> the one variant of its proof, named before the proof began"
     )
@@ -59,4 +66,11 @@ class TuningRecord(FileRecord):
         used = {slug for one in self.rounds for slug in one.order}
         if odd := sorted((used - known) | ({*(self.named or {}).values()} - {*self.settings})):
             raise ValueError(f"a search without the setting {odd[0][:100]!r} names it")
+        if self.patches.keys() != self.settings.keys():
+            raise ValueError("patches and settings are not of the same variants")
+        following = 1
+        for number, one in enumerate(self.rounds, 1):
+            if one.first != following or len({*one.order}) < len(one.order):
+                raise ValueError(f"round {number} does not follow the round before it")
+            following += len(one.order)
         return self

@@ -51,12 +51,14 @@ def _sentence(found: Tuned, one: Proof, words: Language) -> str:
     if one.is_shown:
         if one.row is None or one.row.interval is None:
             return words("{setting}: {objective} {gain}, from one peak of each.", **values)
-        return words(
+        text = words(
             "{setting}: {objective} {gain} ({interval}), from {count} fresh pairs.",
             interval=_interval(one.row.interval),
             **values,
         )
+        return text + _left_out(one, words)
     text = words("Nothing is shown to be better than the defaults for {objective}.", **values)
+    text += _left_out(one, words)
     if one.gain is not None:
         known = one.row.interval if one.row else None
         ends = f" ({_interval(known)})" if known and not known.is_vague else ""
@@ -77,6 +79,17 @@ def _sentence(found: Tuned, one: Proof, words: Language) -> str:
             time=duration(seconds * 1e9),
         )
     return text
+
+
+def _left_out(one: Proof, words: Language) -> str:
+    if not one.left_out:
+        return ""
+    text = words(
+        "Left out, as their trials differ in {keys}: {count} of the pairs.",
+        count=one.left_out,
+        keys=", ".join(one.unlike),
+    )
+    return f" {text}"
 
 
 def tables(found: Tuned, words: Language) -> list[Table]:

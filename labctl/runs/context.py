@@ -56,6 +56,9 @@ class MoreTrials(Protocol):
     def reason_to_skip(self, trial: PlannedTrial) -> str | None:
         """Return why a trial does not begin now; None if it does."""
 
+    def may_drop(self, trial: PlannedTrial) -> bool:
+        """Return True if losing the board, or a parameter refused, ends the trial alone."""
+
 
 @dataclass
 class RunContext:

@@ -10,6 +10,7 @@ from labctl.errors import (
     BoardNoSpace,
     BoardNotReady,
     BoardPermission,
+    ConfigError,
     ExitStatus,
     HostError,
     InfraError,
@@ -188,7 +189,9 @@ def _one(context: RunContext, trial: PlannedTrial, total: int) -> TrialRecord:
         else:
             _tidy_up(context, attempt, context.remove_job)
     context.observer.trial_finished(record, total)
-    if isinstance(error, JobError):
+    if isinstance(error, JobError) or (
+        isinstance(error, ConfigError) and _may_drop(context, trial)
+    ):
         context.failed[trial.variant.slug] = trial.number
     elif error is not None:
         raise error
@@ -223,11 +226,13 @@ def _measure(
         if not stays_open(error):
             context.journal.cut(trial.number, attempt, error)
         passing = isinstance(error, _REPEATED) and not isinstance(error, _LASTING)
-        if budget == 0 or not passing:
+        goes_on = budget == 0 and _may_drop(context, trial)
+        if not passing or (budget == 0 and not goes_on):
             return record, error, attempt
         budget -= 1
-        context.observer.repeated(error)
-        context.directory.set_aside(trial.number, trial.slug, attempt.number)
+        if not goes_on:
+            context.observer.repeated(error)
+            context.directory.set_aside(trial.number, trial.slug, attempt.number)
         try:
             context.renew()
             context.stop_job(attempt)
@@ -235,7 +240,13 @@ def _measure(
                 raise context.lost
         except InfraError as worse:  # the run ends with this; the record keeps the first error
             return record, worse, attempt
+        if goes_on:  # the setting loses the board: its record is a result
+            return record, None, attempt
         attempt = context.journal.attempt(trial.number)
+
+
+def _may_drop(context: RunContext, trial: PlannedTrial) -> bool:
+    return context.search is not None and context.search.may_drop(trial)
 
 
 def _attempt(
@@ -258,7 +269,7 @@ def _attempt(
 
 
 def _reason_to_skip(context: RunContext, trial: PlannedTrial) -> str | None:
-    if trial.variant.slug in context.failed:
+    if trial.variant.slug in context.failed and not context.search:  # it decides by itself
         return f"trial {context.failed[trial.variant.slug]} of this variant failed"
     reason = context.search.reason_to_skip(trial) if context.search else None
     return reason or context.clock.reason_to_skip(trial)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from labctl.config.recipe_parts import Variant
 from labctl.engines.base import RawOutput
-from labctl.errors import ConfigError
-from labctl.figures.trials import objective_value, token_time
+from labctl.errors import ConfigError, JobError
+from labctl.figures.trials import OBJECTIVES, objective_value, token_time
 from labctl.records.trial import TrialLimit, TrialRecord, TrialState
 from labctl.records.tuning import DroppedSetting, TuningRecord, TuningRound
 from labctl.runs.context import RunContext
@@ -20,7 +20,7 @@ from labctl.runs.planning.settings import trial_of, variants_of
 from labctl.runs.planning.time_limits import CUT_OFF_SOURCE
 from labctl.runs.planning.trials import PlannedTrial
 from labctl.stats.power import MOST_REPEATS, least_difference
-from labctl.stats.race import CUT_OFF, Dropped, Outcome, Race, Round, Rules
+from labctl.stats.race import CUT_OFF, MOST_FAILURES, Dropped, Outcome, Race, Round, Rules
 from labctl.units import duration
 
 #: A proof that shows only larger gains needs a larger budget or a shorter workload.
@@ -56,6 +56,7 @@ class Search:
             tuple(record.settings),
             tuple(one for one in record.objectives if one not in _SINGLE),
             tuple(one for one in record.objectives if one in _SINGLE),
+            [one for one in record.objectives if OBJECTIVES[one].better == "lower"],
             record.budget_s,
             record.seed,
             math.log1p(comparison.practical),
@@ -71,15 +72,15 @@ class Search:
 
     def _parts(self, setting: str) -> list[str]:
         """Return the settings that have one change of a setting each, if it has several."""
-        changes = self.record.settings[setting]
+        changes = self.record.patches[setting]
         ones = [{key: value} for key, value in changes.items()] if len(changes) > 1 else []
-        return [slug for slug, found in self.record.settings.items() if found in ones]
+        return [slug for slug, found in self.record.patches.items() if found in ones]
 
     def more(self, records: Mapping[int, TrialRecord], planned: int) -> list[PlannedTrial]:
         """Return the trials of the next round, written down first; empty: the search ends.
 
-        ``planned`` trials are in the plan. Raises ConfigError if the default fails the guard, or if
-        the budget is below one pair.
+        ``planned`` trials are in the plan. Raises JobError if the default fails, ConfigError if it
+        fails the guard, or if the budget is too small.
         """
         for index, one in enumerate(self.record.rounds):
             if one.first > planned:  # written down, but killed before it was planned
@@ -132,6 +133,10 @@ class Search:
         left = max(0.0, self.record.budget_s - spent)
         return f"the budget: {left:.1f} s left, such a trial may take {upper:.1f} s"
 
+    def may_drop(self, trial: PlannedTrial) -> bool:
+        """Return True if a trial's setting may be dropped whatever ended the trial."""
+        return trial.variant.slug != self.record.default
+
     def limit(self, trial: PlannedTrial) -> TrialLimit | None:
         """Return the limit of a setting's trial, 3 times the default's time; None: no such limit.
 
@@ -180,32 +185,41 @@ class Search:
         return self._texts[record.number]
 
     def _refuse_default(self, records: Mapping[int, TrialRecord]) -> None:
-        """Raise ConfigError if the default cannot be what settings are compared with.
+        """Raise an error if the default cannot be what settings are compared with.
 
-        After its first trial, settings that cannot be faster are dropped.
+        After its first trials, settings that cannot be faster are dropped.
         """
         own = [one for one in records.values() if one.variant == self.record.default]
+        failed = [one for one in own if one.failure and one.state is TrialState.FAILED]
+        if failed and (len(own) == len(failed) or self.race.failures >= MOST_FAILURES):
+            why = failed[-1].failure
+            which = "first trial" if len(own) == 1 else f"last {self.race.failures} trials"
+            raise JobError(
+                f"the default failed in its {which}: {why.message if why else ''}",
+                hint="a search needs a default that runs: try it alone with labctl run",
+            )
         good = [one for one in own if one.state is TrialState.OK]
         if len({self._text(one) for one in good}) > 1:
             raise ConfigError(
                 "the default itself fails the guard: its own trials generated different tokens",
                 hint="a search compares settings by tokens that are always the same",
             )
-        if len(good) != 1 or len(own) != 1:
+        if not good or {one.kind for one in self.record.rounds} != {"first"}:
             return
         for objective in self.record.objectives:
             if objective_value(objective, good[0]) is None:
                 raise ConfigError(f"the default's trial does not tell {objective}")
-        if (pair := 2 * (good[0].took_ns or 0) / 1e9) > (
-            self.record.budget_s - self.context.clock.spent
-        ):
+        spent, needed = self.context.clock.spent, self.race.least_time() or 0.0
+        # The first trial is cold: it only tells if there is time for a warm one.
+        coming = self.race.upper(self.record.default) if len(good) == 1 else needed
+        if spent + coming > self.record.budget_s:
             raise ConfigError(
-                f"the budget of {duration(self.record.budget_s * 1e9)} is below one pair after the"
-                f" first trial: a pair takes {duration(pair * 1e9)}",
+                f"the budget of {duration(self.record.budget_s * 1e9)} is too small: the smallest"
+                f" search takes about {duration((spent + needed) * 1e9)}",
                 hint="raise --budget, or generate fewer tokens: --set tokens=16",
             )
-        if self.record.objectives == ("decode",):
-            self._drop_slower_than(token_time(good[0]) or 0)
+        if len(good) > 1 and self.record.objectives == ("decode",):
+            self._drop_slower_than(token_time(good[-1]) or 0)
 
     def _drop_slower_than(self, measured_ns: int) -> None:
         """Drop settings whose predicted minimum exceeds the default's measured time per token."""
@@ -229,8 +243,14 @@ class Search:
             if setting is None:
                 continue
             text = f"the race names {setting} for {objective}"
-            if noise is None or self.race.pairs < 2:
+            if self.race.pairs < 2:
                 found.append(f"{text}; the budget does not reach two pairs: nothing can be shown")
+                continue
+            if noise is None:
+                found.append(
+                    f"{text}; its rounds are too few to know the noise, so {self.race.pairs} fresh"
+                    " pairs follow without a forecast of what they can show"
+                )
                 continue
             least = math.expm1(
                 least_difference(

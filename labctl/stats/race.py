@@ -10,6 +10,7 @@ import math
 import random
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from statistics import fmean
 from typing import Literal
 
@@ -21,6 +22,10 @@ from labctl.stats.scatter import Scatter, pooled_scatter
 CONFIDENCE = 0.9
 #: Rounds before a setting is dropped by its difference.
 LEAST_ROUNDS = 3
+#: Trials of the default before the race: the first warms the board, the second is timed.
+_FIRST = 2
+#: A search ends after so many failures of the default, one after the other.
+MOST_FAILURES = 3
 #: A trial is ended after this many times the default's time.
 CUT_OFF = 3.0
 #: Share of the budget for the race, and more if the proof needs less than the rest.
@@ -70,6 +75,7 @@ class Rules:
         settings: all settings, without the default.
         paired: objectives that are judged from pairs; ``single``: objectives that one trial shows.
         budget: seconds.
+        lower: objectives whose smaller figure is better.
         practical: logarithm of the smallest gain that matters.
         parts: setting -> settings that each have one part of it.
     """
@@ -78,6 +84,7 @@ class Rules:
     settings: tuple[str, ...]
     paired: tuple[str, ...]
     single: tuple[str, ...] = ()
+    lower: Collection[str] = ()
     budget: float = math.inf
     seed: int = 1
     practical: float = math.log(1.02)
@@ -117,8 +124,18 @@ class Race:
     # -- what is known ----------------------------------------------------------------------------
 
     def of(self, kind: Kind) -> list[Round]:
-        """Return the rounds of a kind."""
-        return [one for one in self.rounds if one.kind == kind]
+        """Return the rounds of a kind; without the default's value a round is done again."""
+        return [one for one in self.rounds if one.kind == kind and self._has_default(one)]
+
+    def _has_default(self, one: Round) -> bool:
+        found = one.outcomes.get(self.rules.default)
+        return found is None or found.logs is not None
+
+    @property
+    def failures(self) -> int:
+        """The last trials of the default, as far as they failed one after the other."""
+        known = [one for one in self.rounds if self.rules.default in one.outcomes]
+        return sum(1 for _ in takewhile(lambda one: not self._has_default(one), reversed(known)))
 
     @property
     def alive(self) -> list[str]:
@@ -171,9 +188,16 @@ class Race:
         most = CUT_OFF * max(base)
         return self.overhead * (most if own is None else min(own, most))
 
+    def least_time(self) -> float | None:
+        """Return the seconds from now that a search needs; None without a trial of the default."""
+        trials = least_trials(bool(self.rules.paired)) - min(len(self.rounds), _FIRST)
+        return trials * self.upper(self.rules.default) or None
+
     def _times(self) -> dict[str, list[float]]:
+        """Return the seconds of all trials; the first one is cold, and counts while it is alone."""
         times: dict[str, list[float]] = {}
-        for one in self.rounds:
+        warm = [one for one in self.rounds[1:] if one.outcomes]
+        for one in warm or self.rounds:
             for setting, outcome in one.outcomes.items():
                 times.setdefault(setting, []).append(outcome.seconds)
         return times
@@ -185,7 +209,10 @@ class Race:
 
         All trials of the last round have their outcomes.
         """
-        if ran := sum(map(sum, self._times().values())):
+        if self.failures >= MOST_FAILURES:
+            return None
+        trials = [trial.seconds for one in self.rounds for trial in one.outcomes.values()]
+        if ran := sum(trials):
             self.overhead = max(1.0, spent / ran)
         found = None
         self._drop_failed()
@@ -235,7 +262,7 @@ class Race:
             keep = leader if leader != self.rules.default else None
             text = "the default" if keep is None else leader
             return {
-                one: f"{_percent(gain - best)} {objective} against {text}"
+                one: self._worse(gain - best, objective, text)
                 for one, gain in ranked
                 if one not in (keep, self.rules.default)
             }
@@ -252,16 +279,22 @@ class Race:
             difference = fmean(own[number] - first[number] for number in both)
             if difference + limit * noise.sigma * math.sqrt(2 / len(both)) < 0:
                 behind = "the default" if leader == self.rules.default else leader
-                found[setting] = f"{_percent(difference)} {objective} against {behind}"
+                found[setting] = self._worse(difference, objective, behind)
         return found
+
+    def _worse(self, difference: float, objective: str, than: str) -> str:
+        sign = -1 if objective in self.rules.lower else 1
+        return f"{objective} {abs(math.expm1(sign * difference)):.1%} worse than {than}"
 
     def _race_round(self, spent: float) -> Round | None:
         """Return the next round that the race's share of the budget reaches."""
         done, default = len(self.of("race")), self.rules.default
-        if not self.rounds:  # warms the board, and shows how long a trial takes
+        if len(self.of("first")) < _FIRST:
             return Round("first", (default,))
         left = self.rules.budget - self._kept_for_proof() - spent
-        if not self.alive or (done and (len(self.alive) == 1 or not self.rules.paired)):
+        if not self.alive or (done and not self.rules.paired):
+            return None
+        if done >= LEAST_ROUNDS and len(self.alive) == 1:  # the noise is known
             return None
         rounds = max(1, LEAST_ROUNDS - done) if self.rules.paired else 1
         if self.expected([default, *self.alive]) * rounds > left:
@@ -270,13 +303,15 @@ class Race:
             else:
                 self._draw(left)
         alive = self.alive
-        if len(alive) < min(2, done + 1) or self.expected([default, *alive]) > left:
+        if not alive or self.expected([default, *alive]) > left:
             return None
         return Round("race", self.rules.shuffled([default, *alive], len(self.rounds)))
 
     def _kept_for_proof(self) -> float:
         """Return the seconds that the race leaves: half of the budget, or enough for the proof."""
         half = (1 - RACE_SHARE) * self.rules.budget
+        if self.rules.paired:
+            half = max(half, 4 * self.upper(self.rules.default))  # two pairs
         leaders = {
             ranked[0][0] for one in self.rules.paired if (ranked := self.ranking(one, self.alive))
         }
@@ -370,6 +405,11 @@ class Race:
         return Round("parts", self.rules.shuffled(order, len(self.rounds)))
 
 
+def least_trials(is_paired: bool) -> int:
+    """Return the trials of the smallest search: the first ones, one round, and its proof."""
+    return _FIRST + 2 + (4 if is_paired else 2)
+
+
 def pooled_noise(values: Mapping[str, Mapping[int, float]]) -> Scatter | None:
     """Return the robust noise of values by setting and round, without effects of both.
 
@@ -404,7 +444,3 @@ def _halving(count: int) -> Iterable[int]:
         yield count + 1
         count = math.ceil(count / 2)
     yield count + 1
-
-
-def _percent(difference: float) -> str:
-    return f"{100 * math.expm1(difference):+.1f}%"

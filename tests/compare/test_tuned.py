@@ -1,14 +1,26 @@
 """Results of a search: its sentence is from the proof alone."""
 
 import io
+import math
+import random
+import time
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
-from records_made import model, run, timing, trial
+from records_made import energy, model, run, timing, trial
 from rich.console import Console
 
-from labctl.compare.tuned import Tuned, tuned
+from labctl.compare.comparison import Row, Verdict
+from labctl.compare.estimates import estimate_pairs
+from labctl.compare.proven import proven
+from labctl.compare.thresholds import Thresholds
+from labctl.compare.tuned import Tuned, proof_limits, tuned
+from labctl.compare.verdicts import judged
+from labctl.config.recipe_parts import MOST_VARIANTS
+from labctl.figures.trials import OBJECTIVES
 from labctl.records.run import RunRecord
 from labctl.records.trial import JobStatus, TrialRecord, TrialState
 from labctl.records.tuning import DroppedSetting, TuningRecord, TuningRound
@@ -18,6 +30,8 @@ from labctl.report.figures.measured import MeasuredRun
 from labctl.report.page.language import Language
 from labctl.report.status import Status
 from labctl.report.tuning import document, markdown, print_search, sentences, tables
+from labctl.runs.inputs.prepare import Prepared
+from labctl.stats.power import least_difference
 
 #: Noise of six pairs: their ratios to the mean.
 NOISE = (1.01, 0.99, 1.0, 1.005, 0.995, 1.0)
@@ -50,7 +64,8 @@ def record(pairs: int, **changes: Any) -> TuningRecord:
         "named": {"decode": "fast"},
         "pairs": pairs,
     }
-    return TuningRecord(**{**values, **changes})
+    values |= changes
+    return TuningRecord(**{"patches": values["settings"], **values})
 
 
 def trials(search: TuningRecord, *, proof: float, race: float = 2.0) -> list[TrialRecord]:
@@ -112,10 +127,133 @@ def test_nothing_is_shown_of_a_lucky_race(gain: float) -> None:
     assert not found.shown
 
 
+def _measured(objective: str, search: TuningRecord, gain: float) -> list[TrialRecord]:
+    """Trials in which one figure of ``fast`` is better by this factor."""
+    found = []
+    for one in _trials(search, 1.0, 1.0):
+        by = gain if one.variant == "fast" else 1.0
+        changed = timing([100 / by, 100 / by], prompt_eval_ns=round(5e8 / by))
+        noise = NOISE[one.repeat % len(NOISE)] if one.variant == "fast" else 1.0
+        found.append(
+            one.model_copy(
+                update={
+                    "timing": changed,
+                    "job": job(1 / by),
+                    "energy": energy(joules_per_token=noise / by),
+                }
+            )
+        )
+    return found
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_each_objective_is_judged(objective: str) -> None:
+    search = record(6, objectives=(objective,), named={objective: "fast"})
+    found = tuned(searched(), _measured(objective, search, 1.25), search)
+    gain = "+25.0 %" if OBJECTIVES[objective].better == "higher" else "-20.0 %"
+    assert text(found).startswith(f"threads 4 → 3: {objective} {gain}")
+    assert [one.is_shown for one in found.proofs] == [True]
+    worse = tuned(searched(), _measured(objective, search, 0.8), search)
+    assert [one.is_shown for one in worse.proofs] == [False]
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_a_plan_names_what_was_proven_for_any_objective(
+    objective: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search, done = record(6, objectives=(objective,), named={objective: "fast"}), searched()
+    directory = SimpleNamespace(
+        path=tmp_path / "runs" / "r1",
+        is_imported=False,
+        end=lambda: SimpleNamespace(state="finished"),
+        run=lambda: done,
+        tuning=lambda: search,
+        trials=lambda: _measured(objective, search, 1.25),
+        plan=lambda: SimpleNamespace(program_sha256=None),
+    )
+    directory.path.mkdir(parents=True)
+    (directory.path / "tuning.json").touch()
+    monkeypatch.setattr("labctl.compare.proven.RunDirectory", lambda _path: directory)
+    wanted = SimpleNamespace(
+        comparability={"build_key": None},
+        program=None,
+        models={"q": SimpleNamespace(identity=done.models[0])},
+    )
+    found = proven(tmp_path, done.board, cast("Prepared", wanted), done.facts.execution)
+    assert [f"threads 4 → 3: {objective} " in one for one in found] == [True]
+
+
+def test_what_follows_from_a_setting_forbids_no_comparison() -> None:
+    search = record(6, settings={"fast": {"mlock": True}, "slow": {"repack": False}})
+    measured = [
+        _with(one, mlock=one.variant == "fast",
+              **({"memlock_bytes": "unlimited"} if one.variant == "fast" else {}))
+        for one in trials(search, proof=1.1)
+    ]  # fmt: skip
+    assert text(tuned(searched(), measured, search)).endswith("from 6 fresh pairs.")
+
+
+def test_pairs_of_another_state_are_left_out_and_said() -> None:
+    search = record(6)
+    measured = [
+        _with(one, cooling="active" if one.number == 12 else "inactive")
+        for one in trials(search, proof=1.1)
+    ]
+    found = tuned(searched(), measured, search)
+    assert text(found).startswith("threads 4 → 3: decode +10.0 %")
+    assert text(found).endswith(
+        "from 5 fresh pairs. Left out, as their trials differ in cooling: 1 of the pairs."
+    )
+    always = [_with(one, cooling=one.variant) for one in measured]
+    assert text(tuned(searched(), always, search)) == (
+        "threads 4 → 3 is no result for decode: in all 6 pairs, the trials differ in cooling."
+    )
+
+
+def _with(one: TrialRecord, **keys: Any) -> TrialRecord:
+    return one.model_copy(update={"comparability": {**one.comparability, **keys}})
+
+
+@pytest.mark.parametrize(("noise", "pairs"), [(0.001, 3), (0.002, 10), (0.005, 20), (0.02, 15)])
+def test_a_proof_shows_the_gain_that_was_promised(noise: float, pairs: int) -> None:
+    limits = proof_limits(Thresholds.of_recipe({}))
+    gain = least_difference(noise, pairs, threshold=limits.practical_log)
+    chance, verdicts = random.Random(3), []
+    row = Row("default", "fast", "tokens_per_second", "", True, Verdict.CANT_TELL, "")
+    for _ in range(400):
+        own = [math.exp(gain + chance.gauss(0, noise)) for _ in range(pairs)]
+        base = [math.exp(chance.gauss(0, noise)) for _ in range(pairs)]
+        verdicts.append(judged([(row, estimate_pairs(own, base))], limits)[0].verdict)
+    assert verdicts.count(Verdict.FASTER) == pytest.approx(0.9 * 400, abs=25)
+
+
+def test_a_long_record_is_read_in_time() -> None:
+    many = {f"s{number}": {"poll": number} for number in range(MOST_VARIANTS - 2)}
+    short = record(6)
+    rounds = [TuningRound(kind="race", first=22 + n, order=("slow",)) for n in range(20_000)]
+    search = record(6, settings={**short.settings, **many}, rounds=(*short.rounds, *rounds))
+    began = time.process_time()
+    tuned(searched(), trials(short, proof=1.1), search)
+    assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"settings": {f"s{number}": {} for number in range(MOST_VARIANTS + 1)}},
+        {"rounds": ({"kind": "race", "first": 1, "order": ()},)},
+        {"rounds": ({"kind": "race", "first": 1, "order": ("fast",)},) * 2},
+    ],
+)
+def test_a_record_beyond_all_bounds_is_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"at most 1000|at least 1|does not follow"):
+        record(1, **{"named": None, **changes})
+
+
 def test_a_gain_that_would_need_more_pairs_says_how_many() -> None:
     search = record(2)
     found = tuned(searched(), trials(search, proof=1.01), search)
-    assert "A gain of 3 % would need " in text(found)
+    assert "A gain of 3% would need " in text(found)
     assert " pairs: " in text(found)
 
 

@@ -117,7 +117,7 @@ def test_a_search_with_llama_cpp(native_lab: LabUnderTest, native_llama: None) -
     assert found["sentences"]
     assert found["seed"] == 7
     kinds = [one["kind"] for one in found["rounds"]]
-    assert kinds[:2] == ["first", "race"]
+    assert kinds[:3] == ["first", "first", "race"]
     (proof,) = found["proofs"] or [None]
     if proof is not None and proof["shown"]:  # noise decides on a tiny model
         assert proof["low"] > 1
@@ -146,7 +146,25 @@ def test_a_search_that_could_prove_nothing_is_refused(
     assert not list(Path(native_lab.root).glob("runs/*/run.json"))
 
 
-def test_a_budget_below_one_pair_says_how_long_one_takes(talking: LabUnderTest) -> None:
+def test_an_empty_tune_is_the_whole_built_in_space(talking: LabUnderTest) -> None:
+    bare = TALKING[: TALKING.index("tune:")] + "max_time: 90s\ntune:\n"
+    talking.recipe(bare, "search")
+    done = talking.run("tune", "search", "--seed", "3")
+    assert done.exit_status == 2, said(done)
+    assert "one point: nothing to choose from" in said(done)  # such a program has no such space
+
+
+def test_a_default_that_fails_ends_the_search(talking: LabUnderTest) -> None:
+    talking.recipe(TALKING.replace("way: usual", "way: fail"), "search")
+    done = talking.run("tune", "search")
+    assert done.exit_status == 1, said(done)
+    assert "the default failed in its first trial" in said(done)
+    assert len(talking.finished_trials()) == 1
+
+
+def test_a_budget_that_is_too_small_says_how_long_the_smallest_search_takes(
+    talking: LabUnderTest,
+) -> None:
     done = talking.run("tune", "search", "--budget", "1s")
     assert done.exit_status == 2, said(done)
-    assert "is below one pair after the first trial: a pair takes " in said(done)
+    assert "is too small: the smallest search takes about " in said(done)

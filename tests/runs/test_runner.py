@@ -27,6 +27,7 @@ from labctl.records.board import Execution
 from labctl.records.run import GateRecord
 from labctl.records.trial import TrialState
 from labctl.results.gates import leave_open
+from labctl.runs.planning.trials import PlannedTrial
 
 
 @pytest.fixture
@@ -207,6 +208,50 @@ def test_a_trial_is_not_begun_more_often_than_the_recipe_allows(setting: Setting
         setting.run()
     (record,) = setting.directory.trials()
     assert (record.attempt, len(record.earlier_failures)) == (3, 2)
+
+
+class Searching:
+    """A search that plans nothing more, and whose default is trial 1."""
+
+    def more(self, _records: object, _planned: int) -> list[PlannedTrial]:
+        return []
+
+    def reason_to_skip(self, _trial: PlannedTrial) -> str | None:
+        return None
+
+    def may_drop(self, trial: PlannedTrial) -> bool:
+        return trial.number != 1
+
+
+def test_a_setting_that_loses_the_board_does_not_end_a_search(setting: Setting) -> None:
+    setting.infra_retries, setting.search = 1, Searching()
+    for job in (2, 3):
+        setting.agent.events[job] = fail(BoardRebooted(f"out of memory, {job}"))
+    assert setting.run().trials[-1].state is TrialState.OK
+    assert setting.states == ["ok", "failed", "ok", "ok"]
+    failure = setting.directory.trials()[1].failure
+    assert failure is not None
+    assert failure.message == "out of memory, 3"
+    assert setting.renewals == 2
+    assert {*setting.agent.removed} == {*setting.agent.started}
+
+
+def test_parameters_refused_at_a_trial_end_a_setting_but_never_the_default(
+    setting: Setting,
+) -> None:
+    setting.search = Searching()
+    setting.agent.events[2] = fail(ConfigError("no such option"))
+    setting.run()
+    assert setting.states == ["ok", "failed", "ok", "ok"]
+
+
+@pytest.mark.parametrize("error", [ConfigError("no such option"), BoardRebooted("restarted")])
+def test_the_default_of_a_search_is_never_dropped(setting: Setting, error: Exception) -> None:
+    setting.search = Searching()
+    setting.agent.events[1] = fail(error)
+    with pytest.raises(type(error)):
+        setting.run()
+    assert setting.states == ["failed"]
 
 
 def test_a_board_that_does_not_come_back_is_what_the_run_ends_with(setting: Setting) -> None:

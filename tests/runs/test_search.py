@@ -1,5 +1,7 @@
 """Settings of a search, and its rounds from the records of its trials."""
 
+import math
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -7,18 +9,21 @@ from typing import Any, cast
 import pytest
 from records_made import model, timing, trial
 
+from labctl.build.artifact import Artifact
 from labctl.config.recipe import Recipe
-from labctl.engines.base import Tool
+from labctl.config.tuning import Tuning
+from labctl.engines.base import Inputs, Tool
 from labctl.engines.llama_cpp.engine import LlamaCpp
 from labctl.engines.llama_cpp.tuning import built_in_space, thread_counts
-from labctl.errors import ConfigError
+from labctl.errors import Blame, ConfigError, JobError
 from labctl.models.cache import ModelFile
 from labctl.performance.prediction import Rate, Rates
 from labctl.records.board import BoardFacts, CpuFacts, Execution
-from labctl.records.trial import TrialRecord, TrialState
+from labctl.records.trial import Failure, TrialRecord, TrialState
 from labctl.records.tuning import TuningRecord
 from labctl.runs.context import RunContext
 from labctl.runs.inputs.prepare import Prepared
+from labctl.runs.planning.forecast import resolve_defaults
 from labctl.runs.planning.settings import plan_search, variants_of
 from labctl.runs.planning.trials import PlannedTrial
 from labctl.runs.record.directory import RunDirectory
@@ -72,14 +77,105 @@ def planned(tune: dict[str, Any], budget: float = 7200, **parameters: Any) -> Tu
 def test_the_default_is_resolved_and_in_no_other_setting() -> None:
     record = planned({"space": {"threads": [2, 4], "repack": [True, False]}})
     assert record.parameters["threads"] == 4  # one for each core
-    assert record.settings == {
+    assert record.patches == {
         "threads-2": {"threads": 2},
         "threads-2-repack-false": {"threads": 2, "repack": False},
         "repack-false": {"repack": False},
     }
+    assert record.settings["threads-2"] == {"threads": 2, "threads_batch": 2}
     default, *others = variants_of(record)
     assert default.slug == "default"
-    assert others[0].parameters == {**default.parameters, "threads": 2}
+    assert others[0].parameters == {**default.parameters, **record.settings["threads-2"]}
+
+
+NEW = Tool("llama-completion", "completion")
+
+
+def resolved_with(patch: dict[str, Any], **parameters: Any) -> dict[str, Any]:
+    """The parameters of a recipe with a patch, as a later run resolves them."""
+    (found,), _ = resolve_defaults(prepared({}, **{**parameters, **patch}), FACTS)
+    return dict(found.parameters)
+
+
+@pytest.mark.parametrize(
+    ("tune", "parameters"),
+    [
+        ({}, {}),
+        ({"objectives": ["prefill", "decode"]}, {"threads": 3}),
+        ({"space": {"cache_type_v": ["f16", "q8_0"], "threads": [2, 4]}}, {}),
+    ],
+)
+def test_a_recipe_with_the_patch_has_the_proven_parameters(
+    tune: dict[str, Any], parameters: dict[str, Any]
+) -> None:
+    record = planned(tune, **parameters)
+    for variant in variants_of(record)[1:]:
+        patch = record.patches[variant.slug]
+        assert resolved_with(patch, **parameters) == variant.parameters, variant.slug
+    assert {"cache_type_v": "q8_0", "flash_attention": True} in record.patches.values()
+    if "prefill" in tune.get("objectives", ()):  # each with and without the other
+        pairs = {(one.parameters["threads"], one.parameters["threads_batch"])
+                 for one in variants_of(record)}  # fmt: skip
+        assert {(2, 3), (3, 2), (2, 2)} <= pairs
+
+
+def test_an_own_value_of_the_recipe_stays_while_others_change() -> None:
+    record = planned({}, poll=20)
+    changes = list(record.patches.values())
+    assert {"repack": False} in changes
+    assert {"poll": 0} in changes
+    assert sum("poll" not in one for one in changes) > 10
+
+
+def test_a_setting_of_the_same_effect_runs_once() -> None:
+    found = planned({"objectives": ["prefill"]})  # a prompt of a token or so
+    assert not any({"batch", "ubatch", "threads"} & one.keys() for one in found.patches.values())
+
+
+def test_weights_that_cannot_be_locked_are_not_tried() -> None:
+    facts = FACTS.model_copy(update={"memory_available_bytes": 600_000_000})
+    record = plan_search(prepared({}), facts, None, 7200)[1]
+    assert not any(one.get("mlock") for one in record.settings.values())
+    (why,) = (one.reason for one in record.impossible if one.setting == "mlock-true")
+    assert why.startswith("memory to lock: ")
+
+
+def test_a_setting_whose_option_the_build_lacks_is_impossible() -> None:
+    options = frozenset(every_option()) - {"--poll"}
+    artifact = SimpleNamespace(
+        manifest=SimpleNamespace(tools={NEW.name: SimpleNamespace(options=options)})
+    )
+    wanted = replace(prepared({"space": {"poll": [0, 50], "threads": [2, 4]}}),
+                     artifact=cast("Artifact", artifact))  # fmt: skip
+    record = plan_search(wanted, FACTS, None, 7200)[1]
+    assert set(record.settings) == {"threads-2"}
+    assert {one.setting for one in record.impossible} == {"poll-0", "poll-0 threads-2"}
+    assert "has no option --poll" in record.impossible[0].reason
+
+
+def every_option() -> list[str]:
+    engine = LlamaCpp()
+    changes = {"threads": 2, "poll": 0, "flash_attention": True, "repack": False}
+    found = engine.parameters({"tokens": 8, **changes})
+    return [*engine.command(NEW, found, Inputs("any", "any", "any", {})), "-tb"]
+
+
+def test_a_model_without_flash_attention_needs_no_parameter() -> None:
+    grok = SMALL.model_copy(update={"architecture": "grok"})
+    engine = LlamaCpp()
+    found = engine.resolved(NEW, {"tokens": 8}, FACTS, grok)
+    assert found.parameters.flash_attention is False
+    assert engine.resolved(NEW, {"tokens": 8}, FACTS, SMALL).parameters.flash_attention is True
+    with pytest.raises(ConfigError, match="no flash attention for grok"):
+        engine.resolved(NEW, {"tokens": 8, "flash_attention": True}, FACTS, grok)
+
+
+def test_an_empty_tune_is_a_search() -> None:
+    document = {"name": "r", "target": "t", "engine": {"name": "llama_cpp"}, "prompt": "x",
+                "models": {"m": {"file": "m.gguf"}}, "max_time": "1m"}  # fmt: skip
+    assert Recipe.model_validate({**document, "tune": None}).tune == Tuning()
+    assert Recipe.model_validate(document).tune is None
+    assert Recipe.model_validate(Recipe.model_validate(document).resolved()).tune is None
 
 
 def test_named_and_refused_combinations_never_run() -> None:
@@ -102,7 +198,11 @@ def test_what_cannot_fit_in_memory_is_kept_with_its_reason() -> None:
     ("tune", "budget", "message"),
     [
         ({"space": {"threads": [3, 4]}, "never": [{"threads": 3}]}, 7200, "one point"),
-        ({"space": {"threads": [2, 4]}}, 1, "the budget is below one pair, which takes at least"),
+        (
+            {"space": {"threads": [2, 4]}},
+            1,
+            "the budget is too small: the 8 trials of the smallest search",
+        ),
     ],
 )
 def test_a_search_that_can_show_nothing_is_refused(
@@ -122,7 +222,7 @@ def test_the_built_in_space_is_what_the_program_has() -> None:
     assert "ubatch" in built_in_space(fields, FACTS, ("prefill",))
     assert thread_counts(8) == (2, 4, 6, 7, 8)
     record = planned({})
-    assert all(len(changes) <= 2 for changes in record.settings.values())
+    assert all(len({*one} - {"flash_attention"}) <= 2 for one in record.patches.values())
     assert len(record.settings) > 5
 
 
@@ -163,6 +263,14 @@ class Played:
         self.clock.spent += 2.0
 
 
+def begin(played: Played) -> PlannedTrial:
+    """Run the first two trials, both of the default."""
+    for _ in range(2):
+        (first,) = played.round()
+        played.run(first, 100)
+    return first
+
+
 @pytest.fixture
 def played(tmp_path: Path) -> Played:
     return Played(tmp_path, planned({"space": {"threads": [2, 3, 4]}}, 100))
@@ -176,7 +284,7 @@ def test_a_search_goes_on_from_its_file(played: Played, tmp_path: Path) -> None:
     assert record is not None
     assert record.named == {"decode": "threads-2"}
     assert {one.setting: one.reason for one in record.dropped} == {
-        "threads-3": "-30.8 % decode against threads-2"
+        "threads-3": "decode 30.8% worse than threads-2"
     }
     assert played.notes == list(record.said)
     assert "fresh pairs at a noise of 0.0% show a true gain of 2.0%" in record.said[0]
@@ -193,8 +301,7 @@ def test_a_search_goes_on_from_its_file(played: Played, tmp_path: Path) -> None:
 
 
 def test_a_setting_with_another_text_is_dropped_by_the_guard(played: Played) -> None:
-    (first,) = played.round()
-    played.run(first, 100)
+    begin(played)
     for one in played.round():
         played.run(one, 50, "a c" if one.variant.slug == "threads-2" else "a b")
     assert {one.variant.slug for one in played.round()} == {"default", "threads-3"}
@@ -206,26 +313,64 @@ def test_a_setting_with_another_text_is_dropped_by_the_guard(played: Played) -> 
 
 
 def test_a_default_that_is_not_always_the_same_ends_the_search(played: Played) -> None:
-    (first,) = played.round()
-    played.run(first, 100)
+    begin(played)
     for one in played.round():
         played.run(one, 100, f"a {one.number}" if one.variant.slug == "default" else "a b")
     with pytest.raises(ConfigError, match="the default itself fails the guard"):
         played.round()
 
 
-def test_a_budget_below_one_pair_says_how_long_one_takes(tmp_path: Path) -> None:
-    played = Played(tmp_path, planned({"space": {"threads": [2, 4]}}, 5))
-    (first,) = played.round()
-    played.run(first, 100)
-    with pytest.raises(ConfigError, match=r"is below one pair .* a pair takes 4\.00 s"):
+@pytest.mark.parametrize(("budget", "trials", "needed"), [(3, 1, "19.5 s"), (18, 2, "19.0 s")])
+def test_a_budget_that_is_too_small_says_how_long_the_smallest_search_takes(
+    budget: float, trials: int, needed: str, tmp_path: Path
+) -> None:
+    played = Played(tmp_path, planned({"space": {"threads": [2, 4]}}, budget))
+    for _ in range(trials):
+        (first,) = played.round()
+        played.run(first, 100)
+    with pytest.raises(ConfigError, match=f"too small: the smallest search takes about {needed}"):
         played.round()
+
+
+def failed(played: Played, one: PlannedTrial) -> None:
+    why = Failure(kind="ProgramFailed", blame=Blame.JOB, message="killed by SIGKILL")
+    played.run(one, 100, state=TrialState.FAILED, failure=why)
+
+
+def test_a_default_that_fails_ends_the_search(played: Played) -> None:
+    (first,) = played.round()
+    failed(played, first)
+    with pytest.raises(JobError, match="the default failed in its first trial: killed by SIGKILL"):
+        played.round()
+
+
+def test_a_default_that_fails_later_is_tried_again(played: Played) -> None:
+    begin(played)
+    for _ in range(2):
+        for one in played.round():
+            (failed(played, one) if one.variant.slug == "default" else played.run(one, 100))
+    for one in played.round():
+        played.run(one, 100)
+    assert [one.kind for one in played.search.race.of("race")] == ["race"]
+    for _ in range(3):
+        for one in played.round():
+            (failed(played, one) if one.variant.slug == "default" else played.run(one, 100))
+    with pytest.raises(JobError, match="the default failed in its last 3 trials"):
+        played.round()
+
+
+def test_what_one_alternative_can_show_is_said(tmp_path: Path) -> None:
+    played = Played(tmp_path, planned({"space": {"threads": [3, 4]}}, 100))
+    while wanted := played.round():
+        for one in wanted:
+            noise = 1 + 0.01 * math.sin(37 * one.number)
+            played.run(one, 100 * noise * (1 if one.variant.slug == "default" else 0.9))
+    assert "fresh pairs at a noise of" in played.notes[0]
 
 
 def test_physics_drops_what_cannot_be_faster(tmp_path: Path) -> None:
     played = Played(tmp_path, planned({"space": {"threads": [2, 4]}}, 100), RATES)
-    (first,) = played.round()
-    played.run(first, 100)  # the test's rate allows a second
+    begin(played)  # the test's rate allows a second
     assert played.round() == []
     (dropped,) = played.search.record.dropped
     assert dropped.reason.startswith("physics: at least 1.0")
@@ -234,9 +379,8 @@ def test_physics_drops_what_cannot_be_faster(tmp_path: Path) -> None:
 def test_failed_and_slow_trials_leave_and_the_cut_off_is_three_times_the_default(
     played: Played,
 ) -> None:
-    (first,) = played.round()
+    first = begin(played)
     assert played.search.limit(first) is None
-    played.run(first, 100)
     for one in played.round():
         slow = {"state": TrialState.SKIPPED, "skip_reason": "slower than 3 times the default's 2 s"}
         played.run(one, 100, **(slow if one.variant.slug == "threads-2" else {}))

@@ -7,7 +7,7 @@ from statistics import fmean
 import pytest
 from simulated_boards import DEFAULT, SHAPES, Board, Noise, normal, search
 
-from labctl.stats.race import Outcome, Race, Round, Rules, pooled_noise
+from labctl.stats.race import MOST_FAILURES, Outcome, Race, Round, Rules, pooled_noise
 
 
 def _equal(chance: random.Random, count: int = 24) -> dict[str, float]:
@@ -78,7 +78,82 @@ def test_no_trial_begins_that_could_end_after_the_budget() -> None:
     race = Race(Rules(DEFAULT, ("a",), ("decode",), budget=10))
     assert race.next_round(0) == Round("first", (DEFAULT,))
     race.finish({DEFAULT: Outcome({"decode": 0.0}, 4.0)})
-    assert race.next_round(4.0) is None  # one round takes 8 s
+    assert race.next_round(4.0) == Round("first", (DEFAULT,))
+    race.finish({DEFAULT: Outcome({"decode": 0.0}, 3.0)})
+    assert race.next_round(7.0) is None  # one round takes 6 s
+
+
+def test_the_first_trial_is_cold_and_tells_no_time() -> None:
+    race = Race(Rules(DEFAULT, tuple(f"s{n}" for n in range(24)), ("decode",), budget=900))
+    spent, chance = 0.0, random.Random(1)
+    while (one := race.next_round(spent)) is not None:
+        seconds = 40.0 if not spent else 4.0
+        race.finish({
+            name: Outcome({"decode": chance.gauss(0.1 * (name == "s0"), 0.02)}, seconds)
+            for name in one.order
+        })  # fmt: skip
+        spent += seconds * len(one.order)
+    assert not [one for one in race.dropped if one.reason.startswith("not drawn")]
+    assert race.named == {"decode": "s0"}
+    assert race.upper(DEFAULT) < 10
+
+
+def test_a_round_in_which_the_default_failed_is_done_again() -> None:
+    race, chance = Race(Rules(DEFAULT, ("a", "b"), ("decode",), budget=100)), random.Random(1)
+    spent, failing = 0.0, {4, 8}
+    while (one := race.next_round(spent)) is not None:
+        bad = len(race.rounds) in failing
+        race.finish({
+            name: Outcome(None if bad and name == DEFAULT else
+                          {"decode": chance.gauss(0.2 * (name == "a"), 0.01)}, 1.0, "failed")
+            for name in one.order
+        })  # fmt: skip
+        assert race.failures == bad
+        spent += len(one.order)
+    assert len(race.of("proof")) == race.pairs
+    assert sum(one.kind == "proof" for one in race.rounds) == race.pairs + 1
+    assert sum(one.kind == "race" for one in race.rounds) == len(race.of("race")) + 1
+    always = Race(Rules(DEFAULT, ("a",), ("decode",), budget=100))
+    while always.next_round(0) is not None:
+        always.finish({DEFAULT: Outcome(None, 1.0)})
+    assert always.failures == len(always.rounds) == MOST_FAILURES
+
+
+def test_one_alternative_is_raced_until_its_noise_is_known() -> None:
+    race, chance, spent = Race(Rules(DEFAULT, ("a",), ("decode",), budget=600)), random.Random(1), 0
+    while (one := race.next_round(spent)) is not None:
+        race.finish({n: Outcome({"decode": chance.gauss(0.1 * (n == "a"), 0.01)}, 1.0)
+                     for n in one.order})  # fmt: skip
+        spent += len(one.order)
+    assert len(race.of("race")) == 3
+    assert race.noise("decode") is not None
+    assert 2 <= len(race.of("proof")) < 100
+
+
+@pytest.mark.parametrize("objective", ["memory", "energy"])
+def test_reasons_say_what_is_worse(objective: str) -> None:
+    paired, single = ((), (objective,)) if objective == "memory" else ((objective,), ())
+    race = Race(Rules(DEFAULT, ("a", "b"), paired, single, [objective], budget=100))
+    sizes, spent = {DEFAULT: 100, "a": 200, "b": 80}, 0
+    while (one := race.next_round(spent)) is not None:
+        race.finish({n: Outcome({objective: -math.log(sizes[n])}, 1.0) for n in one.order})
+        spent += len(one.order)
+    assert [one.reason for one in race.dropped] == [f"{objective} 150.0% worse than b"]
+
+
+def test_the_smallest_budget_reaches_two_pairs() -> None:
+    for settings in (1, 3, 24):
+        names = tuple(f"s{number}" for number in range(settings))
+        race, chance, spent = (
+            Race(Rules(DEFAULT, names, ("decode",), budget=9.6)),
+            random.Random(2),
+            0,
+        )
+        while (one := race.next_round(spent)) is not None:
+            assert len(race.rounds) != 3 or spent + (race.least_time() or 0) <= 9.6
+            race.finish({n: Outcome({"decode": chance.gauss(0, 0.01)}, 1.0) for n in one.order})
+            spent += len(one.order)
+        assert len(race.of("proof")) == race.pairs == 2
 
 
 def test_a_slower_field_ends_without_a_proof() -> None:
@@ -86,7 +161,7 @@ def test_a_slower_field_ends_without_a_proof() -> None:
     gains = {f"s{number}": math.log(0.8) for number in range(8)}
     found = search(Board(gains, normal(0.01), chance), 200)
     assert (found.winner, found.row, found.race.named) == (None, None, {})
-    assert found.trials == 1 + 3 * 9
+    assert found.trials == 2 + 3 * 9
 
 
 def test_peak_memory_needs_one_trial() -> None:
@@ -96,7 +171,7 @@ def test_peak_memory_needs_one_trial() -> None:
     while (one := race.next_round(len(kinds))) is not None:
         kinds.append(one.kind)
         race.finish({name: Outcome({"memory": sizes[name]}, 1.0) for name in one.order})
-    assert kinds == ["first", "race", "proof"]
+    assert kinds == ["first", "first", "race", "proof"]
     assert race.named == {"memory": "a"}
 
 

@@ -25,7 +25,7 @@ from labctl.records.run import PlanRecord
 from labctl.records.trial import ConditionRecord, JobStatus, TrialLimit, TrialRecord
 from labctl.results.gates import CompareGates, leave_open
 from labctl.runs.board.session import BoardSession
-from labctl.runs.context import RunContext
+from labctl.runs.context import MoreTrials, RunContext
 from labctl.runs.inputs.prepare import Prepared
 from labctl.runs.observer import Observer
 from labctl.runs.planning.forecast import Forecast
@@ -281,6 +281,7 @@ class Setting:
         self.renewals = 0
         self.precision: Precision | None = None
         self.compare: CompareGates = leave_open
+        self.search: MoreTrials | None = None
         self.trials: Sequence[PlannedTrial] = planned()
         trials = tuple(trial.record() for trial in planned())
         self.directory = planned_run(
@@ -341,6 +342,7 @@ class Setting:
             paths={file.identity.sha256: "/w/store/m"},
             program_sha256=None,
             compare=self.compare,
+            search=self.search,
         )
         context.conditions = PlayedConditions(self)  # type: ignore[assignment]
         return context

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from labctl.compare.comparison import Row, Verdict
 from labctl.compare.estimates import estimate_pairs
 from labctl.compare.thresholds import Thresholds
+from labctl.compare.tuned import proof_limits
 from labctl.compare.verdicts import judged
 from labctl.stats.race import CUT_OFF, Outcome, Race, Rules
 
-LIMITS = Thresholds(same_within=0.03, practical=0.02)
+LIMITS = proof_limits(Thresholds(same_within=0.03, practical=0.02))
 DEFAULT = "default"
 
 #: Noise of the trial at a time (number of the trial, share of its whole search): a logarithm.

@@ -114,6 +114,13 @@ class LlamaCpp(Engine[LlamaCppParameters]):
         before = PROMPT if READY in seen.stderr_end else LOADING
         return generated(seen.stdout, seen.stdout.pieces, parameters.tokens, before)
 
+    def effective(self, parameters: LlamaCppParameters, text_bytes: int) -> LlamaCppParameters:
+        """Limit the batches to the prompt, whose length in tokens is known within a factor of 2."""
+        batch = min(parameters.batch, 2 * _prompt_tokens(text_bytes))
+        return parameters.model_copy(
+            update={"batch": batch, "ubatch": min(parameters.ubatch, batch)}
+        )
+
     def tunable(
         self, facts: BoardFacts, objectives: Collection[str]
     ) -> Mapping[str, Sequence[Any]]:

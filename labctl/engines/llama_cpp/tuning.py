@@ -24,9 +24,11 @@ def built_in_space(
 ) -> dict[str, tuple[Any, ...]]:
     """Return the values to try of the parameters that a program has (``known``)."""
     prompts = "prefill" in objectives
-    found = {"threads": thread_counts(facts.cores or 1)}
+    found: dict[str, tuple[Any, ...]] = {}
+    if {*objectives} != {"prefill"}:  # which threads_batch decides
+        found["threads"] = thread_counts(facts.cores or 1)
     if prompts:
-        found["threads_batch"] = found["threads"]
+        found["threads_batch"] = thread_counts(facts.cores or 1)
     found |= {**_ALWAYS, **(_FOR_PROMPTS if prompts else {})}
     return {key: values for key, values in found.items() if key in known and len(values) > 1}
 

@@ -303,8 +303,7 @@ def _fitting(
     engine, model = files.engine, files.model.identity
     if files.draft:
         model = DraftedModel.of(model, files.draft.identity)
-    asked = engine.for_version(files.program.tool, engine.parameters(request.parameters))
-    resolved = engine.resolve_defaults(asked, facts, model)
+    resolved = engine.resolved(files.program.tool, request.parameters, facts, model)
     need = engine.memory(resolved.parameters, model)
     if need is None or model.bytes_per_token is None:
         return resolved.parameters, (*resolved.notes, f"{model.key}: memory need unknown")

@@ -44,8 +44,8 @@ def compute_rate(
     """
     engine, file = prepared.engine, prepared.models[_MODEL]
     model = file.identity
-    asked = engine.for_version(prepared.tool, engine.parameters(COMPUTE_BENCHMARK.parameters))
-    parameters = engine.resolve_defaults(asked, held.facts, model).parameters
+    asked = COMPUTE_BENCHMARK.parameters
+    parameters = engine.resolved(prepared.tool, asked, held.facts, model).parameters
     need = engine.memory(parameters, model)
     free = held.facts.memory_available_bytes
     if need is not None and free is not None and need.total_bytes > free / 2:

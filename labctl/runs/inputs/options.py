@@ -7,12 +7,15 @@ unknown option at its first start on a board, and the engine's ``diagnose`` name
 import re
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from labctl.engines.base import EngineBase, EngineParameters, Inputs, Listen
 from labctl.errors import ConfigError
 from labctl.runs.inputs.programs import Program
 from labctl.suggestions import listed
+
+if TYPE_CHECKING:
+    from labctl.runs.inputs.prepare import Prepared
 
 _OPTION = re.compile(r"-{1,2}[A-Za-z][\w-]*")
 #: Stands for every text and path of a command: none is an option.
@@ -21,7 +24,7 @@ _ANY = "any"
 
 def refuse_unknown(
     engine: EngineBase[Any],
-    program: Program,
+    program: "Program | Prepared",
     asked: Iterable[EngineParameters],
     *,
     adapters: int = 0,

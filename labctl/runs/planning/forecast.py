@@ -130,7 +130,7 @@ def make_forecast(
     for variant in variants:
         model = prepared.models[variant.model_key].identity
         parameters = prepared.engine.parameters(variant.parameters)
-        need = prepared.engine.memory(parameters, model, _text_bytes(prepared))
+        need = prepared.engine.memory(parameters, model, text_bytes(prepared))
         if need is not None and model.bytes_per_token is not None:
             workload = prepared.engine.roles.workload(variant.parameters)
             workloads[variant.slug] = ModelWorkload.of(
@@ -178,11 +178,12 @@ def resolve_defaults(prepared: Prepared, facts: BoardFacts) -> tuple[list[Varian
     facts = as_scheduled(prepared.recipe, facts)
     engine = prepared.engine
     for variant in prepared.recipe.variants():
-        resolved = engine.resolve_defaults(
-            engine.for_version(prepared.tool, engine.parameters(variant.parameters)),
+        resolved = engine.resolved(
+            prepared.tool,
+            variant.parameters,
             facts,
             prepared.models[variant.model_key].identity,
-            _text_bytes(prepared),
+            text_bytes(prepared),
         )
         decided = resolved.parameters.model_dump(mode="json", exclude_none=True)
         variants.append(replace(variant, parameters=decided))
@@ -212,10 +213,11 @@ def as_scheduled(recipe: Recipe, facts: BoardFacts) -> BoardFacts:
 def _token_counts_of(prepared: Prepared, variant: Variant) -> TokenCounts | None:
     """Count what one run of a resolved variant computes."""
     engine = prepared.engine
-    return engine.token_counts(engine.parameters(variant.parameters), _text_bytes(prepared))
+    return engine.token_counts(engine.parameters(variant.parameters), text_bytes(prepared))
 
 
-def _text_bytes(prepared: Prepared) -> int:
+def text_bytes(prepared: Prepared) -> int:
+    """Return the length of the prompt, or of the files that the program reads."""
     if prepared.prompt is not None:
         return len(prepared.prompt.encode())
     read = (prepared.files[name] for name in prepared.engine.files if name in prepared.files)

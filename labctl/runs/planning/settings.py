@@ -14,9 +14,17 @@ from labctl.errors import ConfigError
 from labctl.performance.prediction import Rates
 from labctl.records.board import BoardFacts
 from labctl.records.tuning import DroppedSetting, TuningRecord
+from labctl.runs.inputs.options import refuse_unknown
 from labctl.runs.inputs.prepare import Prepared, RecipeFiles
-from labctl.runs.planning.forecast import Forecast, as_scheduled, make_forecast, resolve_defaults
+from labctl.runs.planning.forecast import (
+    Forecast,
+    as_scheduled,
+    make_forecast,
+    resolve_defaults,
+    text_bytes,
+)
 from labctl.runs.planning.trials import PlannedTrial
+from labctl.stats.race import least_trials
 from labctl.units import duration
 
 #: Slug of the setting with the recipe's own parameters.
@@ -79,24 +87,32 @@ def plan_search(
     (resolved,), notes = resolve_defaults(prepared, facts)
     default = Variant(DEFAULT, resolved.model_key, resolved.parameters)
     impossible: list[DroppedSetting] = []
-    settings = dict(_settings(prepared, as_scheduled(recipe, facts), default, impossible))
+    patches, settings = {}, {}
+    scheduled = as_scheduled(recipe, facts)
+    for slug, patch, changes in _settings(prepared, scheduled, default, impossible):
+        patches[slug], settings[slug] = patch, changes
     forecast = make_forecast(prepared, facts, rates, _variants(default, settings))
     forecast = replace(forecast, notes=tuple(notes))
     there = facts.memory_available_bytes
     for fit in forecast.fits:
         slug = fit.variant.removeprefix(f"{recipe.name} ")
-        if there is not None and slug != DEFAULT and fit.need.anonymous_bytes > there:
-            impossible.append(_never(slug, f"memory: {fit.message()}"))
-            del settings[slug]
+        if slug == DEFAULT or there is None:
+            continue
+        parameters = prepared.engine.parameters({**default.parameters, **settings[slug]})
+        locks = prepared.engine.locks_memory(parameters)
+        if (fit.need.total_bytes if locks else fit.need.anonymous_bytes) > there:
+            why = "memory to lock" if locks else "memory"
+            impossible.append(_never(slug, f"{why}: {fit.message()}"))
+            del settings[slug], patches[slug]
     if not settings:
         raise recipe.refusal(("tune", "space"), "one point: nothing to choose from on this board")
     predicted = forecast.of(trial_of(0, default, 0, forecast.roles))
-    seconds = predicted.trial_ns / 1e9 if predicted else None
-    if seconds is not None and 2 * seconds > max_seconds:
+    least = least_trials({*tuning.objectives} != {"memory"})
+    if predicted is not None and (needed := least * predicted.trial_ns) > 1e9 * max_seconds:
         raise recipe.refusal(
             ("max_time",),
-            f"the budget is below one pair, which takes at least {duration(2e9 * seconds)};"
-            " raise it, or generate fewer tokens",
+            f"the budget is too small: the {least} trials of the smallest search take at least"
+            f" {duration(needed)}; raise it, or generate fewer tokens",
         )
     record = TuningRecord(
         default=DEFAULT,
@@ -106,6 +122,7 @@ def plan_search(
         model=default.model_key,
         parameters=dict(default.parameters),
         settings=settings,
+        patches=patches,
         impossible=tuple(impossible),
     )
     return forecast, record
@@ -132,42 +149,79 @@ def trial_of(number: int, variant: Variant, repeat: int, roles: Roles) -> Planne
 
 def _settings(
     prepared: Prepared, facts: BoardFacts, default: Variant, impossible: list[DroppedSetting]
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield slug and changes of each setting that can run, once."""
+) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
+    """Yield slug, patch and changes of each setting that can run, once for the same effect."""
     recipe, engine = prepared.recipe, prepared.engine
     tuning = tuning_of(recipe)
     space: Mapping[str, Sequence[Any]] = tuning.space
-    space = space or engine.tunable(facts, tuning.objectives)
+    if not space:
+        built_in = engine.tunable(facts, tuning.objectives)
+        own = {key: default.parameters[key] for key in built_in if key in default.parameters}
+        # With at most two changes, all other parameters have to be able to stay.
+        space = {
+            key: list(dict.fromkeys([*([own[key]] if key in own else []), *values]))
+            for key, values in built_in.items()
+        }
     most = len(space) if tuning.space else _MOST_CHANGES
     taken = {DEFAULT}
-    seen = [dict(default.parameters)]
+    seen = [_effect(prepared, default.parameters)]
     for values in itertools.product(*space.values()):
         chosen = dict(zip(space, values, strict=True))
         wanted = {k: v for k, v in chosen.items() if default.parameters.get(k) != v}
         if not 0 < len(wanted) <= most or tuning.forbids({**default.parameters, **chosen}):
             continue
-        found = _resolved(prepared, facts, default, wanted)
+        found = _resolved(prepared, facts, default, wanted, chosen)
         if isinstance(found, str):
-            if tuning.space:  # of the built-in space nobody asked for it
+            if tuning.space or len(wanted) == 1:  # nobody asked for all others
                 impossible.append(_never(" ".join(setting_words(wanted)), found))
-        elif found not in seen:
-            seen.append(found)
-            changes = {k: v for k, v in found.items() if default.parameters.get(k) != v}
-            yield slug_of(setting_words(wanted), taken), changes
+            continue
+        patch, parameters = found
+        if (effect := _effect(prepared, parameters)) not in seen:
+            seen.append(effect)
+            changes = {k: v for k, v in parameters.items() if default.parameters.get(k) != v}
+            yield slug_of(setting_words(wanted), taken), patch, changes
+
+
+def _effect(prepared: Prepared, values: Mapping[str, Scalar]) -> dict[str, Any]:
+    parameters = prepared.engine.parameters(values)
+    length = text_bytes(prepared)
+    found = prepared.engine.effective(parameters, length).model_dump(mode="json")
+    return dict(found)
 
 
 def _resolved(
-    prepared: Prepared, facts: BoardFacts, default: Variant, wanted: Mapping[str, Scalar]
-) -> dict[str, Any] | str:
-    """Return all parameters of a setting, or why the engine refuses the combination."""
-    engine = prepared.engine
-    try:
-        parameters = engine.parameters({**default.parameters, **wanted})
-    except ConfigError as error:
-        return error.message
-    model = prepared.models[default.model_key].identity
-    found = engine.resolve_defaults(parameters, facts, model).parameters
-    return dict(found.model_dump(mode="json", exclude_none=True))
+    prepared: Prepared,
+    facts: BoardFacts,
+    default: Variant,
+    wanted: Mapping[str, Scalar],
+    chosen: Mapping[str, Scalar],
+) -> tuple[dict[str, Any], dict[str, Any]] | str:
+    """Return patch and all parameters of a setting, or why engine or build refuse it.
+
+    The parameters are what the recipe with the patch gives: the ``wanted`` changes, and those of
+    the ``chosen`` values that would not follow, as ``threads_batch`` follows ``threads``. A value
+    that labctl chose for the default is named if it has to be, as a quantized cache needs flash
+    attention.
+    """
+    engine, recipe = prepared.engine, prepared.recipe
+    stated = engine.parameters(recipe.parameters).model_dump(mode="json", exclude_none=True)
+    decided = [{k: v} for k, v in default.parameters.items() if k not in {**stated, **wanted}]
+    model, refusal = prepared.models[default.model_key].identity, ""
+    for more in ({}, *decided):
+        patch = {**wanted, **more}
+        values = {**recipe.parameters, **patch}
+        try:
+            found = engine.resolved(prepared.tool, values, facts, model, text_bytes(prepared))
+            refuse_unknown(engine, prepared, [found.parameters], adapters=len(recipe.lora))
+        except ConfigError as error:
+            refusal = refusal or error.message
+            continue
+        result = dict(found.parameters.model_dump(mode="json", exclude_none=True))
+        lost = {k: v for k, v in chosen.items() if k not in patch and result.get(k) != v}
+        if not lost:
+            return patch, result
+        return _resolved(prepared, facts, default, {**patch, **lost}, chosen)
+    return refusal
 
 
 def _never(setting: str, reason: str) -> DroppedSetting:
