@@ -29,14 +29,15 @@ from labctl.models.cache import cached
 from labctl.suggestions import listed
 
 #: Keys that are taken unchanged, after the recipe's model has checked them.
-_TAKEN = {
+TAKEN = {
     *("name", "description", "engine", "parameters", "model", "matrix", "repeats", "warm_up"),
     *("repeats_until", "order", "order_seed", "conditions", "scheduling", "sampling_interval"),
-    *("max_time", "min_tokens", "timeouts", "infra_retries", "gates"),
+    *("max_time", "min_tokens", "timeouts", "infra_retries", "gates", "tune"),
+    "lora",  # its files are names in `files`
 }
 #: Keys that get another value here. `comparison` would apply the bundle's thresholds.
-_REPLACED = {"target", "models", "prompt", "prompt_file", "files", "references"}
-_LEFT = {"comparison"}
+REPLACED = {"target", "models", "prompt", "prompt_file", "files", "references"}
+LEFT = {"comparison"}
 _LLAMA_KEYS = {"name", "task", "version"}
 _PROGRAM_ENGINES = ("command", "nnrt", "mindspore_lite")
 
@@ -86,9 +87,9 @@ def trusted_recipe(
     accepted from others, a program chosen by the recipe, and a user's file with another hash.
     """
     resolved = known.run.recipe_resolved
-    if odd := sorted(set(resolved) - _TAKEN - _REPLACED - _LEFT):
+    if odd := sorted(set(resolved) - TAKEN - REPLACED - LEFT):
         raise _not_taken(bundle, f"the recipe's key {odd[0]!r}")
-    document = {key: value for key, value in resolved.items() if key in _TAKEN}
+    document = {key: value for key, value in resolved.items() if key in TAKEN}
     document["target"] = board.target
     origins = _origins(bundle, known)
     trusted = TrustedRecipe(document, origins, tuple(_inputs(bundle)))
@@ -252,6 +253,12 @@ def _check_conditions(document: Mapping[str, Any], board: Board, cautions: list[
     changes += [f"sets {key}: {conditions[key]}" for key in keys if conditions.get(key)]
     if (nice := scheduling.get("nice")) is not None and nice < 0:
         changes.append(f"runs before other programs, nice {nice}")
+    space = (document.get("tune") or {}).get("space") or {}
+    axes = document.get("matrix") or {}, space
+    values = [(document.get("parameters") or {}).get("prio"), *(axis.get("prio") for axis in axes)]
+    prios = [one for value in values for one in (value if isinstance(value, list) else [value])]
+    if raised := sorted({one for one in prios if one not in (None, 0)}, key=str):
+        changes.append(f"runs before other programs, prio {listed(map(repr, raised))}")
     if changes and board.transport.is_this_host:
         raise ConfigError(
             f"board {board.name} is this host, and the recipe {changes[0]}",
