@@ -60,6 +60,9 @@ class ModelIdentity(Record):
     )
     context_length: int | None = None
     embedding_length: int | None = Field(None, description="width of the hidden state")
+    heads: int | None = Field(
+        None, description="attention heads of the layer that has the most of them"
+    )
     vocabulary: int | None = Field(None, description="number of tokens the tokenizer knows")
     tensors: tuple[TensorMix, ...] = ()
     cold_tensors: tuple[TensorMix, ...] = Field(
