@@ -67,7 +67,13 @@ def changed(path: Path, entry: str, change: Callable[[Any], None]) -> Path:
 
 
 def trusted(path: Path, tmp_path: Path, board: Board = BOARD, **given: Any) -> TrustedRecipe:
-    options: dict[str, Any] = {"files": {}, "program": None, "lab_root": None, **given}
+    options: dict[str, Any] = {
+        "files": {},
+        "inputs": {},
+        "program": None,
+        "lab_root": None,
+        **given,
+    }
     with open_bundle(path) as bundle:
         return trusted_recipe(
             bundle, bundled_run(bundle), board, folder=tmp_path / "reproductions", **options
@@ -214,6 +220,30 @@ def test_changes_of_a_board_are_said_and_never_made_on_this_host(
     here = Board(target="rk3568", transport=LocalConfig(), workdir=str(tmp_path / "w"))
     with pytest.raises(ConfigError, match="is this host"):
         trusted(path, tmp_path, here, files={"q2_k": gguf})
+
+
+def test_a_file_that_was_too_large_for_the_bundle_is_given_by_its_hash(
+    tmp_path: Path, gguf: Path
+) -> None:
+    content = b"x" * ((16 << 20) + 1)
+    style = tmp_path / "there" / "style.gguf"
+    style.parent.mkdir()
+    style.write_bytes(content)
+    recipe = {**RECIPE, "files": {"style": str(style)}, "lora": [{"file": "style"}]}
+    digest = hashlib.sha256(content).hexdigest()
+    path = bundled(tmp_path, recipe, files_sha256={"style": digest})
+    (missing,) = trusted(path, tmp_path, files={"q2_k": gguf}).missing
+    assert f"SHA-256 {digest}, then add --file style=FILE" in missing.cure
+    own = tmp_path / "own"
+    own.write_bytes(content)
+    found = trusted(path, tmp_path, files={"q2_k": gguf}, inputs={"style": own})
+    assert found.missing == []
+    assert found.document["files"] == {"style": str(own)}
+    own.write_bytes(b"another")
+    with pytest.raises(ConfigError, match=r"--file style: .* is not the measured file"):
+        trusted(path, tmp_path, files={"q2_k": gguf}, inputs={"style": own})
+    with pytest.raises(ConfigError, match="--file no file 'styl' in the recipe"):
+        trusted(path, tmp_path, files={"q2_k": gguf}, inputs={"styl": own})
 
 
 @pytest.mark.parametrize("place", ["parameters", "matrix", "tune"])
