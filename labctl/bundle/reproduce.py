@@ -89,6 +89,7 @@ def plan_reproduction(
     board: Board,
     *,
     files: Mapping[str, Path],
+    inputs: Mapping[str, Path],
     program: Path | None = None,
 ) -> Reproduction:
     """Plan the reproduction of a bundle's run; everything in the bundle is checked.
@@ -99,6 +100,7 @@ def plan_reproduction(
         lab: the lab whose board and builds are used.
         board: the board to measure on; its target may differ from the bundle's.
         files: the user's own model files, by the models' keys.
+        inputs: the user's own files for the recipe's `files`, by their keys.
         program: the user's own file for a program that labctl did not build.
 
     Raises NotABundle, ConfigError (something is missing, with a hint; a recipe that could start a
@@ -108,7 +110,14 @@ def plan_reproduction(
     known = bundled_run(bundle)
     folder = lab.root / FOLDER / imported_name(bundle)
     trusted = trusted_recipe(
-        bundle, known, board, folder=folder, files=files, program=program, lab_root=lab.root
+        bundle,
+        known,
+        board,
+        folder=folder,
+        files=files,
+        inputs=inputs,
+        program=program,
+        lab_root=lab.root,
     )
     _refuse_missing(trusted.missing)
     text = json.dumps(trusted.document, indent=2, ensure_ascii=False)

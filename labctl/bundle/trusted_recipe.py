@@ -26,17 +26,18 @@ from labctl.config.references import known_references
 from labctl.errors import ConfigError
 from labctl.file_hashes import cached_sha256
 from labctl.models.cache import cached
-from labctl.suggestions import listed
+from labctl.suggestions import listed, unknown
 
 #: Keys that are taken unchanged, after the recipe's model has checked them.
-_TAKEN = {
+TAKEN = {
     *("name", "description", "engine", "parameters", "model", "matrix", "repeats", "warm_up"),
     *("repeats_until", "order", "order_seed", "conditions", "scheduling", "sampling_interval"),
-    *("max_time", "min_tokens", "timeouts", "infra_retries", "gates"),
+    *("max_time", "min_tokens", "timeouts", "infra_retries", "gates", "tune"),
+    "lora",  # its files are names in `files`
 }
 #: Keys that get another value here. `comparison` would apply the bundle's thresholds.
-_REPLACED = {"target", "models", "prompt", "prompt_file", "files", "references"}
-_LEFT = {"comparison"}
+REPLACED = {"target", "models", "prompt", "prompt_file", "files", "references"}
+LEFT = {"comparison"}
 _LLAMA_KEYS = {"name", "task", "version"}
 _PROGRAM_ENGINES = ("command", "nnrt", "mindspore_lite")
 
@@ -68,6 +69,7 @@ def trusted_recipe(
     *,
     folder: Path,
     files: Mapping[str, Path],
+    inputs: Mapping[str, Path],
     program: Path | None,
     lab_root: Path | None,
 ) -> TrustedRecipe:
@@ -79,6 +81,7 @@ def trusted_recipe(
         board: runs the recipe; its target replaces the recipe's.
         folder: the caller puts the inputs into it before the run.
         files: the user's own files for models, by their keys.
+        inputs: the user's own files for the recipe's `files`, by their keys.
         program: the user's own file for a program that labctl did not build.
         lab_root: folder with the references.yaml that applies.
 
@@ -86,9 +89,9 @@ def trusted_recipe(
     accepted from others, a program chosen by the recipe, and a user's file with another hash.
     """
     resolved = known.run.recipe_resolved
-    if odd := sorted(set(resolved) - _TAKEN - _REPLACED - _LEFT):
+    if odd := sorted(set(resolved) - TAKEN - REPLACED - LEFT):
         raise _not_taken(bundle, f"the recipe's key {odd[0]!r}")
-    document = {key: value for key, value in resolved.items() if key in _TAKEN}
+    document = {key: value for key, value in resolved.items() if key in TAKEN}
     document["target"] = board.target
     origins = _origins(bundle, known)
     trusted = TrustedRecipe(document, origins, tuple(_inputs(bundle)))
@@ -98,10 +101,10 @@ def trusted_recipe(
         for origin in origins
         if (source := _model(origin, files, trusted.missing)) is not None
     }
-    if unknown := sorted(set(files) - {origin.key for origin in origins}):
+    if odd := sorted(set(files) - {origin.key for origin in origins}):
         keys = listed([origin.key for origin in origins])
-        raise ConfigError(f"--model {unknown[0]}=…: no such model in the bundle; it has {keys}")
-    _texts(bundle, known, trusted, folder)
+        raise ConfigError(f"--model {odd[0]}=…: no such model in the bundle; it has {keys}")
+    _texts(bundle, known, trusted, folder, inputs)
     asked = resolved.get("references")
     if isinstance(asked, list) and asked:
         references = known_references(lab_root)
@@ -210,8 +213,14 @@ def _inputs(bundle: Bundle) -> Iterator[str]:
     yield from (name for name in bundle.names if name.startswith("inputs/"))
 
 
-def _texts(bundle: Bundle, known: BundledRun, trusted: TrustedRecipe, folder: Path) -> None:
-    """Set the prompt and the files, from the recipe itself or from the bundle."""
+def _texts(
+    bundle: Bundle,
+    known: BundledRun,
+    trusted: TrustedRecipe,
+    folder: Path,
+    inputs: Mapping[str, Path],
+) -> None:
+    """Set the prompt and the files, from the recipe itself, from the bundle or from the user."""
     resolved, document = known.run.recipe_resolved, trusted.document
     if resolved.get("prompt") is not None:
         document["prompt"] = prompt = str(resolved["prompt"])
@@ -222,21 +231,32 @@ def _texts(bundle: Bundle, known: BundledRun, trusted: TrustedRecipe, folder: Pa
         name = "inputs/prompt.txt"
         _same(bundle, name, known.plan.prompt_sha256, trusted.missing)
         document["prompt_file"] = str(folder / name)
-    files = resolved.get("files")
+    files = resolved.get("files") or {}
+    assert isinstance(files, dict)  # the recipe's model has checked it
+    if unknown_keys := sorted(set(inputs) - set(files)):
+        raise ConfigError(
+            f"--file {unknown('file', unknown_keys[0], files, where=' in the recipe')}"
+        )
     found = {}
-    for key in files if isinstance(files, dict) else ():
-        name = f"inputs/files/{key}"
-        _same(bundle, name, known.plan.files_sha256.get(key), trusted.missing)
+    for key in files:
+        name, sha256 = f"inputs/files/{key}", known.plan.files_sha256.get(key)
+        if (given := inputs.get(key)) is not None:
+            _require(f"--file {key}", given, sha256)
+            found[key] = str(given.resolve())
+            continue
+        _same(bundle, name, sha256, trusted.missing, f", then add --file {key}=FILE")
         found[key] = str(folder / name)
     document["files"] = found
 
 
-def _same(bundle: Bundle, name: str, sha256: str | None, missing: list[Missing]) -> None:
+def _same(
+    bundle: Bundle, name: str, sha256: str | None, missing: list[Missing], way: str = ""
+) -> None:
     """Note a missing input. Raises NotABundle if it is not the measured one."""
     entry = bundle.manifest.entries.get(name)
     if entry is None:
         what = f"{name} is not in the bundle"
-        missing.append(Missing(what, f"ask its author for the file with SHA-256 {sha256}"))
+        missing.append(Missing(what, f"ask its author for the file with SHA-256 {sha256}{way}"))
     elif entry.sha256 != sha256:
         raise bundle.refusal(f"{name} is not the file that the run read")
 
@@ -252,6 +272,12 @@ def _check_conditions(document: Mapping[str, Any], board: Board, cautions: list[
     changes += [f"sets {key}: {conditions[key]}" for key in keys if conditions.get(key)]
     if (nice := scheduling.get("nice")) is not None and nice < 0:
         changes.append(f"runs before other programs, nice {nice}")
+    space = (document.get("tune") or {}).get("space") or {}
+    axes = document.get("matrix") or {}, space
+    values = [(document.get("parameters") or {}).get("prio"), *(axis.get("prio") for axis in axes)]
+    prios = [one for value in values for one in (value if isinstance(value, list) else [value])]
+    if raised := sorted({one for one in prios if one not in (None, 0)}, key=str):
+        changes.append(f"runs before other programs, prio {listed(map(repr, raised))}")
     if changes and board.transport.is_this_host:
         raise ConfigError(
             f"board {board.name} is this host, and the recipe {changes[0]}",

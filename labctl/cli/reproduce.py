@@ -34,6 +34,13 @@ if TYPE_CHECKING:
     help="Use this file as a model, if it has the bundle's SHA-256; repeatable.",
 )
 @click.option(
+    "--file",
+    "inputs",
+    multiple=True,
+    metavar="KEY=FILE",
+    help="Use this file as one of the recipe's files, if it has the run's SHA-256; repeatable.",
+)
+@click.option(
     "--program",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
@@ -50,6 +57,7 @@ def reproduce(
     *,
     board: str | None,
     models: tuple[str, ...],
+    inputs: tuple[str, ...],
     program: Path | None,
     allowed_signers: Path | None,
     yes: bool,
@@ -73,11 +81,13 @@ def reproduce(
     from labctl.results.summary import ESTIMATE
     from labctl.runs.observer import Observer
 
-    files = _files(models)
+    files, own_inputs = _files(models, "--model"), _files(inputs, "--file")
     with open_bundle(bundle) as opened:
         signer = signer_of(opened, allowed_signers)
         lab, chosen = lab_and_board(invocation, board)
-        planned = plan_reproduction(opened, signer, lab, chosen, files=files, program=program)
+        planned = plan_reproduction(
+            opened, signer, lab, chosen, files=files, inputs=own_inputs, program=program
+        )
         for line in planned.lines():
             click.echo(printable_line(line), err=as_json)
         if not yes:
@@ -101,12 +111,12 @@ def reproduce(
     return status
 
 
-def _files(words: Sequence[str]) -> dict[str, Path]:
+def _files(words: Sequence[str], option: str) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for word in words:
         key, equals, path = word.partition("=")
         if not key or not equals or not path:
-            raise ConfigError(f"--model {word}: must be KEY=FILE")
+            raise ConfigError(f"{option} {word}: must be KEY=FILE")
         found[key] = Path(path)
     return found
 

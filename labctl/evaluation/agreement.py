@@ -169,9 +169,9 @@ class Agreement:
 def agreements(first: Answers, second: Answers) -> list[Agreement]:
     """Compare the answers of two evaluations, or of two models in one.
 
-    A pair has the same model, by the hash of its file, and the same prompt. In one evaluation two
-    keys of the same file are a pair. Raises ConfigError, with the reason, if nothing can be
-    compared.
+    A pair has the same model, by the hashes of its file and adapters, and the same prompt. In one
+    evaluation two keys of the same file are a pair. Raises ConfigError, with the reason, if nothing
+    can be compared.
     """
     unlike = list(_unlike(first.record, second.record))
     if unlike:
@@ -208,7 +208,7 @@ def _pairs(
     for i, one in enumerate(first.models):
         for k, other in enumerate(second.models):
             is_pair = first.id != second.id or i < k
-            if is_pair and one.sha256 and one.sha256 == other.sha256:
+            if is_pair and one.sha256 and one.weights == other.weights:
                 yield one, other
 
 

@@ -243,4 +243,10 @@ def differences(was: Sequence[EndpointRecord], now: Sequence[EndpointRecord]) ->
             if None not in (old, new) and old != new:
                 label = {"template_sha256": "chat template", "served_name": "model"}.get(what, what)
                 found.append(f"the {label} of endpoint {one.name} has changed")
+        if [adapter.weights for adapter in before.adapters] != [
+            adapter.weights for adapter in one.adapters
+        ]:
+            found.append(f"the adapters of endpoint {one.name} have changed")
+        if before.draft_sha256 != one.draft_sha256:
+            found.append(f"the draft of endpoint {one.name} has changed")
     return found

@@ -103,6 +103,11 @@ class EvaluationRecipe(ServedRecipe):
             path = ("endpoints", key)
             if problem := endpoint.draft_problem(self.models):
                 yield (*path, "draft"), problem
+            first = self.endpoints[self.endpoints_of(endpoint.model)[0]]
+            if endpoint.scaled_lora != first.scaled_lora:
+                problem = f"another endpoint of model {endpoint.model} has other adapters, and the"
+                way = "answers would count as one model's; name the file as a second model"
+                yield (*path, "lora"), f"{problem} {way}"
             if endpoint.model not in self.models:
                 yield (*path, "model"), unknown("model", endpoint.model, self.models)
             elif endpoint.start and self.models[endpoint.model].declared:

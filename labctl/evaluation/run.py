@@ -25,9 +25,16 @@ from labctl.evaluation.recipe import EvaluationRecipe
 from labctl.evaluation.servers.started import StartedEndpoint
 from labctl.evaluation.session import Session, spent_seconds
 from labctl.evaluation.work import Work
+from labctl.gguf.adapter import adapted
 from labctl.models.quantizer import find_quantizer
 from labctl.models.resolve import resolve
-from labctl.records.evaluation import DatasetRecord, EvaluationEnd, EvaluationRecord, SamplingRecord
+from labctl.records.evaluation import (
+    DatasetRecord,
+    EndpointRecord,
+    EvaluationEnd,
+    EvaluationRecord,
+    SamplingRecord,
+)
 from labctl.records.events import Evaluation
 from labctl.records.trial import Failure, ModelIdentity
 from labctl.runs.board.lab_lease import SERVE, BoardUse
@@ -142,7 +149,7 @@ def run_evaluation(request: EvaluationRequest, observer: Observer) -> Evaluation
             recipe_resolved=recipe.resolved(),
             settings=recipe.settings,
             dataset=_dataset_record(dataset),
-            models=tuple(identities.values()),
+            models=tuple(_with_adapters(identities, contacts.records)),
             prompts=tuple(p.record(name, dataset.examples) for name, p in recipe.prompts.items()),
             endpoints=contacts.records,
             sampling=SamplingRecord(**recipe.sampling.model_dump()),
@@ -282,6 +289,14 @@ def _way(run: str, failure: Failure | None) -> str:
             f" change, start a new evaluation (otherwise: labctl resume {run})"
         )
     return f"answers are kept; to continue: labctl resume {run}"
+
+
+def _with_adapters(
+    models: Mapping[str, ModelIdentity], endpoints: Iterable[EndpointRecord]
+) -> Iterator[ModelIdentity]:
+    """Yield the models with the adapters of their endpoints, which all have the same ones."""
+    of_model = {one.model: one.adapters for one in endpoints}
+    yield from (adapted(model, of_model[key]) for key, model in models.items())
 
 
 def _dataset_record(dataset: Dataset) -> DatasetRecord:

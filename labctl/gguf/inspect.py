@@ -47,6 +47,8 @@ class GgufInfo:
     experts_per_token: int | None
     context_length: int | None
     embedding_length: int | None
+    #: Attention heads of the layer that has the most of them.
+    heads: int | None
     #: Bytes of an f16 KV cache per position of the context. An upper bound for models with sliding
     #: windows; ``None`` if the header does not tell (recurrent or compressed caches).
     kv_bytes_per_position: int | None
@@ -130,6 +132,7 @@ def _info(path: Path, header: Header, size_bytes: int, parts: tuple[Path, ...]) 
         experts_per_token=used,
         context_length=_whole(header.values.get(f"{architecture}.context_length")),
         embedding_length=_whole(header.values.get(f"{architecture}.embedding_length")),
+        heads=_most_heads(header, architecture),
         kv_bytes_per_position=_kv_bytes(header, architecture),
         tensors=mix,
         tokenizer=_shown(tokenizer),
@@ -195,6 +198,7 @@ def _identity(key: str, info: GgufInfo, sha256: str, requantized_from: str | Non
         kv_bytes_per_position=info.kv_bytes_per_position,
         context_length=info.context_length,
         embedding_length=info.embedding_length,
+        heads=info.heads,
         vocabulary=info.vocabulary,
         tensors=info.tensors,
         requantized_from=requantized_from,
@@ -346,16 +350,21 @@ def _kv_bytes(header: Header, architecture: str) -> int | None:
     layers = _whole(get("block_count"))
     width = _whole(get("embedding_length"))
     heads = get("attention.head_count")
-    if isinstance(heads, list):
-        most_heads: int | None = max((_whole(count) or 0 for count in heads), default=0)
-    else:
-        most_heads = _whole(heads)
+    most_heads = _most_heads(header, architecture)
     kv_heads = _over_layers(get("attention.head_count_kv") or heads, layers)
     if not width or not most_heads or not kv_heads:
         return None
     key_width = _whole(get("attention.key_length")) or width // most_heads
     value_width = _whole(get("attention.value_length")) or width // most_heads
     return kv_heads * (key_width + value_width) * _F16_BYTES
+
+
+def _most_heads(header: Header, architecture: str) -> int | None:
+    """Return the heads of the layer with most: it is one number for all, or a list."""
+    heads = header.values.get(f"{architecture}.attention.head_count")
+    if isinstance(heads, list):
+        return max((_whole(count) or 0 for count in heads), default=0)
+    return _whole(heads)
 
 
 def _over_layers(value: Value | None, layers: int | None) -> int:

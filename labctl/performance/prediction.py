@@ -113,8 +113,9 @@ def memory_clock_doubt(facts: BoardFacts, rates: Rates | None) -> str | None:
         slow = f"{read.source} read {read.value / 1e9:.1f} of {expected / 1e9:.1f} GB/s"
     clock = facts.memory_clock
     if clock is None:
-        low = f"; {slow}: DRAM is probably at a low fixed clock" if slow else ""
-        return f"memory clock not visible{low}"
+        if slow:
+            return f"memory clock not visible; {slow}: DRAM is probably at a low fixed clock"
+        return None if read and read.measured else "memory clock not visible"
     limit, highest = clock.max_hz, clock.highest_hz
     if limit and highest and limit < highest:
         return f"DRAM is limited to {limit / 1e6:,.0f} of {highest / 1e6:,.0f} MHz"
@@ -207,7 +208,7 @@ class ModelWorkload:
     def bytes_per_token(self) -> int:
         """Bytes of weights read per token. The model must report them."""
         assert self.model.bytes_per_token is not None
-        return self.model.bytes_per_token
+        return self.model.bytes_per_token + sum(one.tensor_bytes for one in self.model.adapters)
 
     @property
     def prompt_bytes(self) -> int:

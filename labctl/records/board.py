@@ -6,7 +6,7 @@ from pydantic import Field
 
 from labctl.config.recipe_parts import CpuList, cpu_numbers
 from labctl.records.base import Record
-from labctl.records.telemetry import DeviceClock, is_memory
+from labctl.records.telemetry import DeviceClock, memory_clock
 
 
 class Execution(StrEnum):
@@ -61,7 +61,7 @@ class BoardFacts(Record):
     @property
     def memory_clock(self) -> DeviceClock | None:
         """The clock of the memory; None if the kernel does not show it, or was not asked."""
-        return next((one for one in self.devfreq or () if is_memory(one.device)), None)
+        return memory_clock(self.devfreq or ())
 
     @property
     def cores(self) -> int:

@@ -4,7 +4,7 @@
 faults, bytes read) only grow: use their differences.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from pydantic import Field
 
@@ -13,11 +13,28 @@ from labctl.records.base import Record
 #: Parts of the names under which kernels show the clock of the memory: Rockchip (dmc), Samsung
 #: (mif), Nvidia (emc) and others.
 MEMORY_NAMES = ("dmc", "ddr", "dram", "mif", "emc", "memory")
+#: Parts of other names: Qualcomm shows votes for bandwidth and latency, in MB/s, not clocks.
+NO_MEMORY_NAMES = ("-bw", "-lat", "qcom,", "npu")
+#: No clock of a memory is lower.
+_LEAST_HZ = 10_000_000
+
+
+def memory_of(clocks: Mapping[str, int | None]) -> str | None:
+    """Return the device of devfreq that is the main memory, of all with their clocks in Hz.
+
+    The first one in the order of the names, if there are several. None if there is none.
+    """
+    return min((d for d, hz in clocks.items() if is_memory(d) and _is_clock(hz)), default=None)
 
 
 def is_memory(device: str) -> bool:
-    """Return True if a device of devfreq is the main memory."""
-    return any(part in device for part in MEMORY_NAMES)
+    """Return True if a device of devfreq has the name of a main memory."""
+    is_other = any(part in device for part in NO_MEMORY_NAMES)
+    return not is_other and any(part in device for part in MEMORY_NAMES)
+
+
+def _is_clock(hz: int | None) -> bool:
+    return hz is None or hz >= _LEAST_HZ
 
 
 class StreamSoFar(Record):
@@ -107,13 +124,14 @@ class TelemetrySample(Record):
     @property
     def memory_hz(self) -> int | None:
         """The memory's clock; None if the board does not show it."""
-        clocks = [hz for device, hz in self.devfreq_hz.items() if is_memory(device)]
-        return max(clocks, default=None)
+        device = memory_of(self.devfreq_hz)
+        return None if device is None else self.devfreq_hz[device]
 
     @property
     def limits(self) -> dict[str, int]:
         """Highest allowed frequencies of the CPUs and of the memory."""
-        memory = {d: hz for d, hz in self.devfreq_limit_hz.items() if is_memory(d)}
+        device = memory_of(self.devfreq_limit_hz)
+        memory = {} if device is None else {device: self.devfreq_limit_hz[device]}
         return {**self.freq_limit_khz, **memory}
 
     @property
@@ -149,6 +167,13 @@ class DeviceClock(Record):
     min_hz: int | None = Field(None, description="between which frequencies it may run")
     max_hz: int | None = None
     highest_hz: int | None = Field(None, description="highest frequency that it can have")
+
+
+def memory_clock(devices: Iterable[DeviceClock]) -> DeviceClock | None:
+    """Return the clock of the main memory; None if none of the devices is."""
+    clocks = {one.device: one for one in devices}
+    device = memory_of({name: one.current_hz for name, one in clocks.items()})
+    return None if device is None else clocks[device]
 
 
 class CoolingState(Record):

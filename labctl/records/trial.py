@@ -30,6 +30,11 @@ class AdapterIdentity(Record):
     tensor_bytes: int
     scale: float
 
+    @property
+    def weights(self) -> tuple[str, float]:
+        """Hash and scale: two adapters with the same ones change a model alike."""
+        return self.sha256, self.scale
+
 
 class ModelIdentity(Record):
     """A model file; if it is not GGUF, only its bytes are known."""
@@ -55,6 +60,9 @@ class ModelIdentity(Record):
     )
     context_length: int | None = None
     embedding_length: int | None = Field(None, description="width of the hidden state")
+    heads: int | None = Field(
+        None, description="attention heads of the layer that has the most of them"
+    )
     vocabulary: int | None = Field(None, description="number of tokens the tokenizer knows")
     tensors: tuple[TensorMix, ...] = ()
     cold_tensors: tuple[TensorMix, ...] = Field(
@@ -72,6 +80,11 @@ class ModelIdentity(Record):
     adapters: tuple[AdapterIdentity, ...] = Field(
         (), description="low-rank adapters that it was run with"
     )
+
+    @property
+    def weights(self) -> tuple[str, *tuple[tuple[str, float], ...]]:
+        """Hash of the file, and those of its adapters with their scales."""
+        return self.sha256, *(one.weights for one in self.adapters)
 
     @property
     def reused_bytes(self) -> int | None:

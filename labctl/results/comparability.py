@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from pydantic import JsonValue
 
-from labctl.records.telemetry import BoardState, is_memory
+from labctl.records.telemetry import BoardState, memory_clock
 from labctl.records.trial import TelemetrySummary
 
 #: Source of the build, without ``build_spec``. Comparisons over time and of two builds leave it
@@ -28,7 +28,8 @@ def classes(state: BoardState | None, evidence: TelemetrySummary | None) -> dict
     """
     found: dict[str, JsonValue | None] = {}
     if state:
-        cpus, memory = state.cpufreq, [one for one in state.devfreq if is_memory(one.device)]
+        cpus, clock = state.cpufreq, memory_clock(state.devfreq)
+        memory = [] if clock is None else [clock]
         found["governor"] = _alike({c.cpus: c.governor for c in cpus})
         found["frequency_limits_khz"] = _alike({c.cpus: _range(c.min_khz, c.max_khz) for c in cpus})
         found["memory_governor"] = _alike({m.device: m.governor for m in memory})

@@ -131,9 +131,10 @@ def net_energy(
     """Return the energy of a phase that has ``LEAST_OF_PHASE`` readings or more.
 
     Power changes at the phase's ends, so readings outside do not count; a counter of joules is
-    interpolated there. The uncertainty has three parts: the change of power at the ends over half
-    the time between two readings, the same over the uncertainty of the clocks (``clock_ns``), and
-    twice the standard error of the idle power. Raises NoEnergy.
+    interpolated there. The uncertainty has four parts: the change of power at the ends over the
+    time between two readings (half of it for a counter), since a meter may show the mean of that
+    time; the same over the uncertainty of the clocks (``clock_ns``); a step of the counter at each
+    end; and twice the standard error of the idle power. Raises NoEnergy.
     """
     inside = [reading for reading in readings if start_ns <= reading.at_ns <= end_ns]
     if len(inside) < LEAST_OF_PHASE:
@@ -145,11 +146,14 @@ def net_energy(
         ends = Reading(start_ns, inside[0].value), Reading(end_ns, inside[-1].value)
         padded = (ends[0], *inside, ends[1])
         gross = energy_of_power(padded, start_ns, end_ns, longest_gap_ns=longest_gap_ns)
+    watts = _rates(readings) if counts_joules else readings
     edges = clock = 0.0
-    for before, after in pairwise(_rates(readings) if counts_joules else readings):
+    # The reading after the change may be a mean over both sides of it, so look at the next one too.
+    for before, after, later in zip(watts, watts[1:], [*watts[2:], watts[-1]], strict=False):
         if any(before.at_ns < end <= after.at_ns for end in (start_ns, end_ns)):
-            change = abs(after.value - before.value)
-            edges += change * (after.at_ns - before.at_ns) / 2e9
+            change = max(abs(one.value - before.value) for one in (after, later))
+            seconds_apart = (after.at_ns - before.at_ns) / 1e9
+            edges += change * seconds_apart / (2 if counts_joules else 1)
             clock += change * clock_ns / 1e9
     floor = 2 * idle.spread_watts / math.sqrt(idle.readings) * seconds
     net = gross.joules - idle.watts * seconds
@@ -157,7 +161,18 @@ def net_energy(
         raise NoEnergy(
             f"its {gross.mean_watts:.3g} W are not above the idle board's {idle.watts:.3g} W"
         )
-    return NetEnergy(net, gross.joules, math.hypot(edges, clock, floor), len(inside))
+    step = _step(readings) if counts_joules else 0.0
+    if 2 * step > MOST_STEP_SHARE * net:
+        raise NoEnergy(f"the counter moves in steps of {step:.3g} J, too coarse for {net:.3g} J")
+    return NetEnergy(net, gross.joules, math.hypot(edges, clock, floor, step, step), len(inside))
+
+
+def _step(readings: Sequence[Reading]) -> float:
+    """Return the joules in which a counter moves: its values are multiples of them."""
+    growth = sorted({after.value - before.value for before, after in pairwise(readings)})
+    # Sums of floating-point numbers differ in their last digits.
+    least = 1e-9 * max((abs(one.value) for one in readings), default=0.0)
+    return min((b - a for a, b in pairwise(growth) if b - a > least), default=0.0)
 
 
 def _rates(readings: Sequence[Reading]) -> list[Reading]:

@@ -16,10 +16,11 @@ from labctl.bundle.form import NotABundle
 from labctl.bundle.make import make_bundle, write_zip
 from labctl.bundle.reader import open_bundle
 from labctl.bundle.records import bundled_run
-from labctl.bundle.trusted_recipe import TrustedRecipe, trusted_recipe
+from labctl.bundle.trusted_recipe import LEFT, REPLACED, TAKEN, TrustedRecipe, trusted_recipe
 from labctl.bundle.verdicts import Judgement, Measured, Number, judge, texts
 from labctl.compare.sides import Side
 from labctl.config.lab import Board
+from labctl.config.recipe import Recipe
 from labctl.errors import ConfigError
 from labctl.records.board import BoardFacts, Execution
 from labctl.records.run import ArtifactIdentity, PlanRecord, RunEnd
@@ -66,7 +67,13 @@ def changed(path: Path, entry: str, change: Callable[[Any], None]) -> Path:
 
 
 def trusted(path: Path, tmp_path: Path, board: Board = BOARD, **given: Any) -> TrustedRecipe:
-    options: dict[str, Any] = {"files": {}, "program": None, "lab_root": None, **given}
+    options: dict[str, Any] = {
+        "files": {},
+        "inputs": {},
+        "program": None,
+        "lab_root": None,
+        **given,
+    }
     with open_bundle(path) as bundle:
         return trusted_recipe(
             bundle, bundled_run(bundle), board, folder=tmp_path / "reproductions", **options
@@ -213,6 +220,66 @@ def test_changes_of_a_board_are_said_and_never_made_on_this_host(
     here = Board(target="rk3568", transport=LocalConfig(), workdir=str(tmp_path / "w"))
     with pytest.raises(ConfigError, match="is this host"):
         trusted(path, tmp_path, here, files={"q2_k": gguf})
+
+
+def test_a_file_that_was_too_large_for_the_bundle_is_given_by_its_hash(
+    tmp_path: Path, gguf: Path
+) -> None:
+    content = b"x" * ((16 << 20) + 1)
+    style = tmp_path / "there" / "style.gguf"
+    style.parent.mkdir()
+    style.write_bytes(content)
+    recipe = {**RECIPE, "files": {"style": str(style)}, "lora": [{"file": "style"}]}
+    digest = hashlib.sha256(content).hexdigest()
+    path = bundled(tmp_path, recipe, files_sha256={"style": digest})
+    (missing,) = trusted(path, tmp_path, files={"q2_k": gguf}).missing
+    assert f"SHA-256 {digest}, then add --file style=FILE" in missing.cure
+    own = tmp_path / "own"
+    own.write_bytes(content)
+    found = trusted(path, tmp_path, files={"q2_k": gguf}, inputs={"style": own})
+    assert found.missing == []
+    assert found.document["files"] == {"style": str(own)}
+    own.write_bytes(b"another")
+    with pytest.raises(ConfigError, match=r"--file style: .* is not the measured file"):
+        trusted(path, tmp_path, files={"q2_k": gguf}, inputs={"style": own})
+    with pytest.raises(ConfigError, match="--file no file 'styl' in the recipe"):
+        trusted(path, tmp_path, files={"q2_k": gguf}, inputs={"styl": own})
+
+
+@pytest.mark.parametrize("place", ["parameters", "matrix", "tune"])
+def test_threads_before_other_programs_are_a_caution(
+    tmp_path: Path, gguf: Path, place: str
+) -> None:
+    asked = {
+        "parameters": {"tokens": 4, "prio": 2},
+        "matrix": {"prio": [0, 2]},
+        "tune": {"space": {"prio": [0, 2]}},
+    }
+    path = bundled(tmp_path, {**RECIPE, place: asked[place]})
+    cautions = trusted(path, tmp_path, files={"q2_k": gguf}).cautions
+    assert cautions == ["runs before other programs, prio 2"]
+    here = Board(target="rk3568", transport=LocalConfig(), workdir=str(tmp_path / "w"))
+    with pytest.raises(ConfigError, match="is this host"):
+        trusted(path, tmp_path, here, files={"q2_k": gguf})
+
+
+def test_every_key_of_a_recipe_is_decided() -> None:
+    assert set(Recipe.model_fields) == TAKEN | REPLACED | LEFT
+
+
+def test_adapters_are_taken_with_their_files(tmp_path: Path, gguf: Path) -> None:
+    style = tmp_path / "there" / "style.gguf"
+    style.parent.mkdir()
+    style.write_bytes(b"an adapter")
+    digest = hashlib.sha256(b"an adapter").hexdigest()
+    recipe = Recipe.model_validate(
+        {**RECIPE, "files": {"style": str(style)}, "lora": [{"file": "style", "scale": 0.5}]}
+    )
+    path = bundled(tmp_path, recipe.resolved(), files_sha256={"style": digest})
+    found = trusted(path, tmp_path, files={"q2_k": gguf})
+    assert found.missing == []
+    assert found.document["lora"] == [{"file": "style", "scale": 0.5}]
+    assert found.document["files"] == {"style": str(tmp_path / "reproductions/inputs/files/style")}
 
 
 RUN_IDS = (f"20261120T223000Z-q2-{number:06x}" for number in itertools.count())

@@ -2,12 +2,13 @@
 
 import json
 import math
+import os
 import random
 from typing import Any
 
 import agent_builds
 import pytest
-from labs import LabUnderTest, said
+from labs import LabUnderTest, blamed, said
 from meters import answer, serving
 
 from labctl.file_hashes import sha256_file
@@ -197,14 +198,18 @@ def test_the_divergence_of_a_model_from_itself(
     (native_lab.root / "text.txt").write_text(text)
     words = ("--text", "text.txt", "-o", "base.bin", "--context", "64", "--chunks", "4")
     bad = native_lab.run("models", "logits", "models/tiny.gguf", *words, "--set", "cache_typ_v=f16")
-    assert "parameters.cache_typ_v: unknown key (did you mean 'cache_type_v'?)" in bad.text
-    words += ("--set", "flash_attention=false", "--set", "mmap=false")
+    blamed(bad, 2, "config", "parameters.cache_typ_v: unknown key (did you mean 'cache_type_v'?)")
+    bad = native_lab.run("models", "logits", "models/tiny.gguf", *words, "--set", "context=128")
+    blamed(bad, 2, "config", "--set context=…: use the option --context")
+    words += ("--set", "flash_attention=false", "--set", "mmap=false", "--set", "cpu_strict=true")
     made = native_lab.run("models", "logits", "models/tiny.gguf", *words)
     assert made.exit_status == 0, said(made)
     about = json.loads((native_lab.root / "base.bin.json").read_text())
     assert (about["context"], about["chunks"], about["model"]) == (64, 4, "tiny.gguf")
     parameters = about["parameters"]
     assert (parameters["flash_attention"], parameters["mmap"]) == (False, False)
+    # Not all on the first CPU: each thread has its own.
+    assert parameters["threads"] == len(os.sched_getaffinity(0))
     assert about["sha256"] == sha256_file(native_lab.root / "base.bin")
     text = PERPLEXITY.replace("task: perplexity", "task: kl_divergence").replace(", chunks: 3", "")
     recipe = native_lab.recipe(text.replace("text: text.txt", "base_logits: base.bin"), "kld")

@@ -56,8 +56,9 @@ def words(tool: Tool, *adapters: tuple[str, float]) -> str:
 
 def test_each_version_has_its_own_form() -> None:
     two = (("/b/x", 1.0), ("/b/y", -0.5))
-    assert "--lora-scaled /b/x:1,/b/y:-0.5 " in words(NEW, *two)
-    assert "--lora-scaled /b/x 1 --lora-scaled /b/y -0.5 " in words(CLASSIC, *two)
+    assert "--lora-scaled /b/x:1.0,/b/y:-0.5 " in words(NEW, *two)
+    assert "--lora-scaled /b/x 1.0 --lora-scaled /b/y -0.5 " in words(CLASSIC, *two)
+    assert "/b/x:0.123456789 " in words(NEW, ("/b/x", 0.123456789))
     assert "--lora" not in words(NEW) + words(CLASSIC)
     with pytest.raises(ConfigError, match="has a ':' in it"):
         words(NEW, ("/b:1/x", 1.0))

@@ -27,6 +27,7 @@ MODEL = ModelIdentity(
     kv_bytes_per_position=23_040,
     context_length=8192,
     embedding_length=576,
+    heads=9,
     vocabulary=49_152,
     tensors=(TensorMix(type="Q4_1", count=1, bytes=66_000_000),
              TensorMix(type="Q8_0", count=1, bytes=30_000_000)),
@@ -52,6 +53,26 @@ def test_the_need_is_what_the_log_says(
     assert need.compute_bytes == pytest.approx(compute_mib * MIB, rel=0.02)
     assert need.repacked_bytes == 0
     assert need.mapped_bytes == MODEL.tensor_bytes
+
+
+@pytest.mark.parametrize(
+    ("context", "ubatch", "new_mib", "classic_mib"),
+    [
+        (8192, 512, 166.38, 165.26),
+        (8192, 128, 41.60, 41.31),
+        (2048, 512, 99.38, 98.25),
+    ],
+)
+def test_attention_weights_are_stored_without_flash_attention(
+    context: int, ubatch: int, new_mib: float, classic_mib: float
+) -> None:
+    engine = LlamaCpp()
+    asked = {"tokens": 4, "context": context, "ubatch": ubatch, "flash_attention": False}
+    need = engine.memory(engine.parameters(asked), MODEL)
+    assert need.compute_bytes == pytest.approx(new_mib * MIB, rel=0.035)
+    assert need.compute_bytes >= classic_mib * MIB
+    headless = MODEL.model_copy(update={"heads": None})
+    assert engine.memory(engine.parameters(asked), headless).compute_bytes is None
 
 
 def test_copies_are_counted_unless_they_are_off_and_the_unknown_is_not_nought() -> None:

@@ -5,13 +5,16 @@ import random
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from labctl.cli.root import run_cli
 from labctl.errors import ConfigError
 from labctl.evaluation.agreement import Agreement, Answers, agreements
+from labctl.evaluation.contact import differences
 from labctl.evaluation.directory import EvaluationDirectory
+from labctl.gguf.adapter import adapted
 from labctl.records.board import Execution
 from labctl.records.evaluation import (
     DatasetRecord,
@@ -22,7 +25,7 @@ from labctl.records.evaluation import (
     PromptRecord,
     SamplingRecord,
 )
-from labctl.records.trial import ModelIdentity
+from labctl.records.trial import AdapterIdentity, ModelIdentity
 from labctl.runs.record.directory import RunDirectory
 from labctl.stats.proportions import wilson_interval
 
@@ -165,6 +168,38 @@ def test_planted_differences_are_found_where_they_are() -> None:
     assert (gap.first, gap.second) == (0.5, pytest.approx(28 / 60))
     assert gap.interval.mean == pytest.approx(-2 / 60)
     assert gap.interval.low < -2 / 60 < gap.interval.high
+
+
+def test_a_model_with_an_adapter_is_another_model() -> None:
+    styled = adapted(model("small"), [adapter("4", 1.0)])
+    host = answers(record("a", 60, endpoints=[HOST]), right={1})
+    with pytest.raises(ConfigError, match="no common answers of one model"):
+        agreements(host, answers(record("b", 60, endpoints=[BOARD], models=[styled]), right={1}))
+    both = [
+        answers(record(name, 60, endpoints=[BOARD], models=[styled]), right={1}) for name in "ab"
+    ]
+    assert agreements(*both)
+
+
+def adapter(digest: str, scale: float) -> AdapterIdentity:
+    return AdapterIdentity(file="x.gguf", sha256=digest * 64, tensor_bytes=1, scale=scale)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"adapters": (adapter("5", 1.0),)}, "the adapters of endpoint here have changed"),
+        ({"adapters": (adapter("4", 0.5),)}, "the adapters of endpoint here have changed"),
+        ({"adapters": ()}, "the adapters of endpoint here have changed"),
+        ({"draft_sha256": "7" * 64}, "the draft of endpoint here has changed"),
+        ({"draft_sha256": None}, "the draft of endpoint here has changed"),
+    ],
+)
+def test_a_resumed_server_keeps_its_adapters_and_draft(change: dict[str, Any], told: str) -> None:
+    was = HOST.model_copy(update={"adapters": (adapter("4", 1.0),), "draft_sha256": "6" * 64})
+    now = was.model_copy(update=change)
+    assert differences([was], [was]) == []
+    assert differences([was], [now]) == differences([now], [was]) == [told]
 
 
 def test_answers_to_a_question_within_several_limits_are_one_cluster() -> None:

@@ -149,3 +149,17 @@ def test_a_draft_is_a_model_of_the_recipe_with_a_file() -> None:
     assert "endpoints.one.draft: this model is declared" in problems(declared)
     url = text.replace("start: host", 'url: "http://127.0.0.1:9", api: llama-server')
     assert "endpoints.one.draft: goes with start" in problems(url)
+
+
+def test_servers_of_one_model_have_the_same_adapters() -> None:
+    text = GOOD[: GOOD.index("models:")] + (
+        "models:\n  small: {file: small.gguf}\n"
+        "endpoints:\n  plain: {start: host, model: small}\n"
+        "  styled: {start: host, model: small, lora: [{file: x.gguf}]}\n"
+        + GOOD[GOOD.index("prompts:") :]
+    )
+    assert (
+        "endpoints.styled.lora: another endpoint of model small has other adapters, and the"
+        " answers would count as one model's; name the file as a second model"
+    ) in problems(text)
+    load(text.replace("plain: {start: host,", "plain: {lora: [{file: x.gguf}], start: host,", 1))

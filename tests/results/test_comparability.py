@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from labctl.records.telemetry import BoardState
+from labctl.records.telemetry import BoardState, TelemetrySample
 from labctl.records.trial import TelemetrySummary
 from labctl.results.comparability import classes
 
@@ -72,5 +72,22 @@ def test_a_memory_that_is_clocked_in_another_way_is_not_alike() -> None:
     assert found["memory_governor"] == "dmc_ondemand"
     assert found["memory_limits_hz"] == "324-1560"
     assert "memory_clock_hz" not in found
-    held = {**dmc, "governor": "userspace", "current_hz": 528}
-    assert classes(state(devfreq=[held, gpu]), seen())["memory_clock_hz"] == "528"
+    held = {**dmc, "governor": "userspace", "current_hz": 528_000_000}
+    assert classes(state(devfreq=[held, gpu]), seen())["memory_clock_hz"] == "528000000"
+
+
+def test_a_vote_for_bandwidth_is_no_clock_of_the_memory() -> None:
+    votes = [
+        {"device": name, "governor": "bw_hwmon", "current_hz": 762}
+        for name in ("soc:qcom,cpu-llcc-ddr-bw", "soc:qcom,cpu4-llcc-ddr-lat", "npu-dmc", "ddr")
+    ]
+    assert classes(state(devfreq=votes), seen()) == classes(state(devfreq=[]), seen())
+    dmc = {"device": "dmc", "governor": "performance", "current_hz": 1_560_000_000}
+    other = {"device": "memory-controller", "governor": "x", "current_hz": 800_000_000}
+    found = classes(state(devfreq=[*votes, other, dmc]), seen())
+    assert found["memory_governor"] == "performance"
+    hz = {one["device"]: one["current_hz"] for one in (*votes, other, dmc)}
+    sample = TelemetrySample.model_validate(
+        {"mono_ns": 1, "devfreq_hz": hz, "devfreq_limit_hz": hz}
+    )
+    assert (sample.memory_hz, sample.limits) == (1_560_000_000, {"dmc": 1_560_000_000})

@@ -279,6 +279,24 @@ def test_the_governor_of_the_memory_is_set_and_put_back(board: Board) -> None:
     ]
 
 
+def test_the_frequency_set_by_hand_is_put_back_with_the_governor(board: Board) -> None:
+    board.memory.write_text("userspace\n")
+    fixed = board.memory.parent / "userspace" / "set_freq"
+    fixed.parent.mkdir()
+    fixed.write_text("528000000\n")
+    vote = board.fakes / "sys/class/devfreq/soc:qcom,cpu-llcc-ddr-bw/governor"
+    vote.parent.mkdir()
+    vote.write_text("bw_hwmon\n")
+    conditions = board.conditions(memory_governor="performance")
+    with conditions.held(ours):
+        assert states(conditions.ready()) == {"memory_governor": True}
+        assert vote.read_text() == "bw_hwmon\n"
+        fixed.write_text("undefined\n")  # as the kernel's governor does when it starts again
+    assert board.memory.read_text() == "userspace\n"
+    assert fixed.read_text() == "528000000\n"
+    assert not board.state.exists()
+
+
 def test_a_hot_board_is_waited_for_but_not_for_ever(board: Board) -> None:
     wanted = {"max_start_temperature": 50, "max_wait": "1s"}
     cool = board.conditions(**wanted).ready()

@@ -13,6 +13,7 @@ from labctl.records.energy import PhaseEnergy
 from labctl.records.timing import TimingRecord
 from labctl.records.trial import JobStatus
 from labctl.retry import wait_until
+from labctl.runs.trial import energy
 from labctl.runs.trial.energy import ClockOffset, Metering, idle_floor, trouble
 from labctl.stats.energy import IdlePower
 
@@ -190,6 +191,14 @@ def test_the_phases_are_told_apart_and_above_the_idle_board(tmp_path: Path) -> N
     assert found.decode.gross_joules_per_token == pytest.approx(found.joules_per_token, rel=1e-3)
     assert (found.decode.readings or 0) >= 10
     assert found.decode.uncertainty_joules is not None
+
+
+def test_a_slow_meter_is_read_for_a_limited_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(energy, "_IDLE_READINGS", 10**6)
+    monkeypatch.setattr(energy, "_MOST_IDLE_SECONDS", 0.5)
+    began = time.monotonic()
+    assert isinstance(idle_floor(Played(show=lambda: "2")), IdlePower)
+    assert time.monotonic() - began < 10
 
 
 def test_without_an_idle_power_there_is_no_net_energy(tmp_path: Path) -> None:

@@ -186,6 +186,36 @@ def test_with_few_readings_the_uncertainty_holds_the_truth(counter: bool) -> Non
     assert held >= 0.95 * cases
 
 
+@pytest.mark.parametrize("meter", ["steps", "mean"])
+@pytest.mark.parametrize("each", [0.1, 0.3])
+def test_the_uncertainty_holds_the_errors_of_the_meter(meter: str, each: float) -> None:
+    """A counter that moves in steps of 0.4 J, and a meter that shows the mean of its interval."""
+
+    def shown(moment: float) -> float:
+        if meter == "steps":
+            return joules_at(moment) // 0.4 * 0.4
+        return (joules_at(moment) - joules_at(moment - each)) / each
+
+    held = cases = 0
+    for seed in range(100):
+        readings, idle = played(seed, each, counter=False)
+        readings = [Reading(one.at_ns, shown(one.at_ns / S)) for one in readings]
+        for found, truth in phases(readings, idle, 0.004, counter=meter == "steps"):
+            assert found.uncertainty_joules < 0.2 * truth
+            held += abs(found.joules - truth) <= found.uncertainty_joules
+            cases += 1
+    assert held >= 0.95 * cases
+
+
+def test_the_steps_of_a_counter_are_judged_by_the_energy_above_the_idle_board() -> None:
+    idle = IdlePower(2.0, 0.0, 20)
+    coarse = readings(*((at / 10, 2.2 * at // 10) for at in range(400)))
+    with pytest.raises(NoEnergy, match=r"in steps of 1 J, too coarse for .* J"):
+        net_energy(
+            coarse, 5 * S, 35 * S, idle, longest_gap_ns=S, clock_ns=0, counts_joules=True
+        )  # fmt: skip
+
+
 def test_a_phase_with_few_readings_or_without_load_has_no_net_energy() -> None:
     idle = IdlePower(2.0, 0.05, 20)
     still = readings(*((at / 10, 1.9) for at in range(30)))

@@ -17,6 +17,7 @@ from labctl.suggestions import unknown
 from labctl.units import counted, size
 
 _TOOL = "llama-perplexity"
+_FACTS_SECONDS = 60.0
 _EXAMPLE = "Example: labctl models logits llama --text texts/wiki.txt -o logits/llama.bin"
 
 
@@ -67,6 +68,7 @@ def logits(
     the lab's models, or a GGUF file. With a vocabulary of 128,000 tokens and the default context, a
     chunk takes 65 MB.
     """
+    from labctl.board.facts import probe
     from labctl.build.spec import find_spec
     from labctl.config.recipe import EngineChoice
     from labctl.config.set_values import set_values
@@ -74,6 +76,7 @@ def logits(
     from labctl.engines.registry import make_engine
     from labctl.models.logits import write_logits
     from labctl.models.resolve import resolve
+    from labctl.transport.local import LocalTransport
 
     lab = lab_of(invocation)
     known = load_catalogue(lab.root).models
@@ -87,11 +90,19 @@ def logits(
     target = lab.lab.only_target
     engine = make_engine(EngineChoice(name="llama_cpp", task="perplexity"))
     limit = {} if chunks is None else {"chunks": chunks}
-    asked = engine.parameters({"context": context, **limit, **set_values(settings)})
+    values = set_values(settings)
+    if taken := [name for name in ("context", "chunks") if name in values]:
+        raise ConfigError(f"--set {taken[0]}=…: use the option --{taken[0]}")
+    asked = engine.parameters({"context": context, **limit, **values})
     program = find_host_tool(_TOOL, target, lab.root)
     spec, _ = find_spec(target or f"host-{platform.machine()}", engine.product, lab.root)
     version = spec.versions.get(program.version or "")
-    tool = engine.tool([_TOOL], offered=spec.tools_of(version) if version else [])
+    if version is None:
+        raise ConfigError(
+            unknown("version", program.version or "", spec.versions, where=f" in {spec.product}"),
+            hint=f"build a known one: labctl build --product {spec.product} --tool {_TOOL}",
+        )
+    tool = engine.tool([_TOOL], offered=spec.tools_of(version))
     asked = engine.for_version(tool, asked)
     with ProgressView() as view:
         shown = Steps(view)
@@ -103,7 +114,11 @@ def logits(
             progress=shown.step,
         )
         files = {"text": str(text.absolute())}
-        inputs = Inputs(str(program.argv[-1]), str(found[model].path.absolute()), files=files)
+        facts = probe(LocalTransport(), workdir=str(lab.root), timeout=_FACTS_SECONDS)
+        resolved = engine.resolve_defaults(asked, facts, found[model].identity)
+        asked, notes = resolved.parameters, resolved.notes
+        path = str(found[model].path.absolute())
+        inputs = Inputs(str(program.argv[-1]), path, files=files, cpus=facts.cpus_allowed)
         made = write_logits(
             found[model],
             text,
@@ -114,5 +129,7 @@ def logits(
             progress=shown.step,
         )
         shown.end()
+    for one in notes:
+        note(f"note: {one}")
     chunk = f"{counted(made.chunks, 'chunk')} of {made.context} tokens"
     note(f"wrote {chunk}, {size(made.size_bytes)}, to {output}")

@@ -208,9 +208,7 @@ def start(tool: Tool, inputs: Inputs) -> list[str]:
     words = [inputs.program, "-m", inputs.model]
     if tool.profile == CLASSIC:
         return words + [
-            word
-            for path, scale in inputs.adapters
-            for word in ("--lora-scaled", path, f"{scale:g}")
+            word for path, scale in inputs.adapters for word in ("--lora-scaled", path, repr(scale))
         ]
     for path, _ in inputs.adapters:
         if wrong := sorted(set(path) & set(_LORA_SEPARATORS)):
@@ -219,7 +217,7 @@ def start(tool: Tool, inputs: Inputs) -> list[str]:
                 f" separator: {path}",
                 hint="put it elsewhere",
             )
-    scaled = ",".join(f"{path}:{scale:g}" for path, scale in inputs.adapters)
+    scaled = ",".join(f"{path}:{scale!r}" for path, scale in inputs.adapters)
     return [*words, "--lora-scaled", scaled] if scaled else words
 
 

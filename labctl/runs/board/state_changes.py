@@ -10,7 +10,7 @@ processes are stopped: its host does not change.
 from dataclasses import dataclass
 
 from labctl.board.lease import Fence
-from labctl.records.telemetry import MEMORY_NAMES
+from labctl.records.telemetry import MEMORY_NAMES, NO_MEMORY_NAMES
 from labctl.records.trial import ConditionRecord
 from labctl.transport.base import remote_words
 from labctl.virtual.marks import BOOT_ID, KERNEL_ROOT, OWN_PROCESS
@@ -118,18 +118,27 @@ note() {{ grep -qxF -e "$1" "$state" || echo "$1" >>"$state" || exit 1; }}
         """Write a value to files of every clock (patterns of folders), and read it back."""
         paths = " ".join(f'"$root"{clock}/{file}' for clock in clocks for file in files)
         word = remote_words(value)
+        others = "|".join(f"*{name}*" for name in NO_MEMORY_NAMES)
+        # The governor "userspace" forgets its frequency when it is left.
         script = f"""\
-{ROOT}{self._to_note}for file in {paths}; do
-  [ -f "$file" ] || continue
+{ROOT}{self._to_note}set --
+for file in {paths}; do
+  case ${{file#"$root"}} in {others}) ;; *) [ ! -f "$file" ] || set -- "$@" "$file";; esac
+done
+for file; do
   old=$(cat "$file")
   [ "$old" != {word} ] || continue
   grep -qF -e "set $file " "$state" || note "set $file $old"
+  fixed=${{file%/*}}/userspace/set_freq
+  [ "$old" = userspace ] && [ -f "$fixed" ] || continue
+  hz=$(cat "$fixed")
+  case $hz in [0-9]*) grep -qF -e "set $fixed " "$state" || note "set $fixed $hz";; esac
 done
 sync
-for again in 1 2; do for file in {paths}; do
-  [ ! -f "$file" ] || [ "$(cat "$file")" = {word} ] || echo {word} >"$file"
+for again in 1 2; do for file; do
+  [ "$(cat "$file")" = {word} ] || echo {word} >"$file"
 done; done 2>/dev/null
-for file in {paths}; do [ ! -f "$file" ] || cat "$file"; done
+for file; do cat "$file"; done
 """
         now = sorted(set(self._run(script, f"cannot set the {name}").split()))
         if not now:

@@ -37,6 +37,8 @@ POWER = "power.jsonl"
 _QUESTIONS = 3
 #: The idle board is read for this number of readings, and this time (s), at least.
 _IDLE_READINGS, _IDLE_SECONDS = 20, 1.0
+#: A slow meter has fewer readings, in this time (s).
+_MOST_IDLE_SECONDS = 60.0
 #: Readings further apart than this number of intervals count as a gap.
 _GAP_INTERVALS = 3
 #: Maximum uncertainty of the clocks' offset, as a share of the program's time.
@@ -86,7 +88,9 @@ def idle_floor(meter: Meter) -> IdlePower | str:
     """Measure the power of the idle board; return the reason if it is not known."""
     log, began = PowerLog(meter), time.monotonic()
     log.start()
-    longest = _IDLE_READINGS * meter.interval_s + 2 * meter.timeout_s
+    longest = min(
+        _IDLE_READINGS * meter.interval_s + 2 * meter.timeout_s + _IDLE_SECONDS, _MOST_IDLE_SECONDS
+    )
 
     def enough() -> bool:
         lasted = time.monotonic() - began >= _IDLE_SECONDS

@@ -141,6 +141,9 @@ def _on_board(
     # The agent compares only epochs: the board's owner is checked before and after.
     context.retry(held.claim.check_before_trial)
     if not attempt.open:  # else it is running
+        if context.meter and context.idle is None:
+            context.observer.note("measuring the power of the idle board")
+            context.idle = idle_floor(context.meter)
         context.observer.trial_progress(GETTING_READY)
         began = time.monotonic()
         clock, conditions = context.clock, context.conditions
@@ -152,8 +155,6 @@ def _on_board(
             found.conditions = conditions.last
             raise
         found.waited_ns = round((time.monotonic() - began) * 1e9)
-        if context.meter and context.idle is None:
-            context.idle = idle_floor(context.meter)
     found.limit = limit = context.clock.limit(trial)
     spec = JobSpec(
         directory=context.job_directory(attempt),
