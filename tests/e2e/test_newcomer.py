@@ -91,7 +91,7 @@ def type_all(
         if re.search(but, line):
             continue
         words = [word.replace("192.168.1.20:5555", address) for word in written.words]
-        added = [extra for start, extra in more.items() if line.startswith(start)]
+        added = [extra for start, extra in more.items() if f"{line} ".startswith(f"{start} ")]
         words += added[0] if added else []
         if words[0] == "init":  # it writes no file that is there
             for old in ("devices.yaml", "recipes"):

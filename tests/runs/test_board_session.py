@@ -103,6 +103,7 @@ TOLD = {
     "cpus_allowed": "0-2,5",
     "memory_total_bytes": 10,
     "memory_available_bytes": 5,
+    "devfreq": [],
 }
 OTHER_MACHINE = b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x02\x00\xb7\x00" + bytes(200)
 

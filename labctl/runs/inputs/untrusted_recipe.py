@@ -29,7 +29,7 @@ _HARMLESS = {
     *("name", "description", "target", "model", "prompt", "parameters", "matrix", "repeats"),
     *("warm_up", "repeats_until", "order", "order_seed", "conditions", "scheduling"),
     *("sampling_interval", "min_tokens", "timeouts", "infra_retries", "gates", "comparison"),
-    *("lora", "references"),
+    *("lora", "references", "tune"),
 }
 #: Keys whose content is checked.
 _CHECKED = {"engine", "models", "prompt_file", "files", "max_time"}
