@@ -186,6 +186,19 @@ def test_a_board_that_tells_nothing_has_no_state(tmp_path: Path) -> None:
     assert job.finish()["state"] == {"cpufreq": [], "cooling": [], "devfreq": [], "resident": None}
 
 
+def test_many_devices_do_not_displace_the_rest_of_the_state(tmp_path: Path) -> None:
+    fakes, environment = board(tmp_path)
+    for number in range(40):
+        folder = fakes / f"sys/class/devfreq/soc:{number}"
+        write(folder, governor="g" * 100, available_governors="x" * 120)
+    job = Job(agent_builds.native_agent(), tmp_path / "job", environment)
+    job.start("/bin/true")
+    state = job.finish()["state"]
+    assert state["devfreq"][0]["device"] == "dmc"
+    assert 5 < len(state["devfreq"]) < 16
+    assert len(state["cpufreq"]) == 2
+
+
 def test_more_state_than_an_answer_holds_is_left_out(tmp_path: Path) -> None:
     fakes, environment = board(tmp_path)
     long = "\n".join(f"{khz} 1" for khz in range(100_000, 100_200))

@@ -19,7 +19,8 @@
 #define TICK_MS 10
 /* Looked at in one go: a byte a page is needed for it. */
 #define WINDOW_PAGES 16384
-#define DEVICES_MAX 16
+/* Further devices of devfreq are left out, so that the rest of the state has room. */
+#define DEVFREQ_BYTES 4096
 
 static bool read_text(const char *folder, const char *file, char *text, size_t size)
 {
@@ -147,8 +148,9 @@ void devfreq_write(struct json *json)
     glob_t found;
     size_t prefix_length;
     json_open(json, '[');
+    const size_t start = json->length;
     if (sys_glob("/sys/class/devfreq/*", &prefix_length, &found)) {
-        for (size_t i = 0; i < found.gl_pathc && i < DEVICES_MAX; i++) {
+        for (size_t i = 0; i < found.gl_pathc && json->length - start < DEVFREQ_BYTES; i++) {
             const char *folder = found.gl_pathv[i];
             json_open(json, '{');
             json_member_string(json, "device", strrchr(folder, '/') + 1);
