@@ -31,6 +31,7 @@ SMALL = [
 def somebody(rk3568: None) -> Iterator[Newcomer]:
     """Somebody to whom a cache is lent that has what the first recipe needs."""
     build(BuildRequest(target="rk3568", tools=TOOLS))
+    build(BuildRequest(target="rk3568", product="agent"))
     with newcomer(lend_cache=True) as somebody:
         yield somebody
 
