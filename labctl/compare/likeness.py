@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from labctl.compare.sides import Side
 from labctl.index.rows import TrialRow, parameter_text
+from labctl.records.trial import FOLLOWS
 from labctl.results.comparability import REVISION
 
 #: Keys of the build.
@@ -15,8 +16,6 @@ MODEL_CACHE = "model_cache"
 #: Parts of a trial's record that must agree, in addition to its ``comparability``.
 _IDENTITY = ("board", "target", EXECUTION)
 _DIGITS = 12
-#: Recorded value -> the parameter that it follows from.
-_FOLLOWS = {"memlock_bytes": "mlock"}
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ def differences(left: Side, right: Side, allow: Collection[str] = ()) -> list[Di
 
 def followers(varied: Collection[str]) -> set[str]:
     """Return the recorded values that follow from parameters."""
-    return {key for key, parameter in _FOLLOWS.items() if parameter in varied}
+    return {key for key, parameter in FOLLOWS.items() if parameter in varied}
 
 
 def fits_one_run(left: Side, right: Side, found: Iterable[Difference]) -> bool:

@@ -13,6 +13,9 @@ from labctl.records.energy import EnergyRecord
 from labctl.records.telemetry import BoardState, JobCounters
 from labctl.records.timing import TimingRecord
 
+#: Value of a trial's ``comparability`` -> the parameter of its engine that it follows from.
+FOLLOWS = {"memlock_bytes": "mlock"}
+
 
 class TensorMix(Record):
     """The tensors of one GGML type."""

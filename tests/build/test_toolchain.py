@@ -31,7 +31,7 @@ def test_jobs_fit_cores_and_memory(
 ) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(cores)))
     said = f"MemTotal: 1 kB\nMemAvailable:   {available_kib} kB\n"
-    monkeypatch.setattr(Path, "read_text", lambda _: said)
+    monkeypatch.setattr(Path, "read_text", lambda _, **__: said)
     assert default_jobs() == jobs
 
 
