@@ -236,7 +236,7 @@ class EndpointSource(StrictModel):
         return self
 
     def draft_problem(self, models: Mapping[str, "EvaluatedModel"]) -> str | None:
-        """Return why its draft cannot be used; None if it can, or there is none."""
+        """Return why its draft cannot be used; None if it can be used, or no draft is named."""
         if self.draft is None:
             return None
         if self.draft not in models:

@@ -22,7 +22,7 @@ _LEAST_HZ = 10_000_000
 def memory_of(clocks: Mapping[str, int | None]) -> str | None:
     """Return the device of devfreq that is the main memory, of all with their clocks in Hz.
 
-    The first one in the order of the names, if there are several. None if there is none.
+    The first in the order of the names, if there are several; None if no device is the memory.
     """
     return min((d for d, hz in clocks.items() if is_memory(d) and _is_clock(hz)), default=None)
 
