@@ -51,7 +51,8 @@ def answer_of(tmp_path: Path, made: MeasuredRun, words: Language = EN) -> str:
 
 def test_the_answer_tells_which_is_faster_by_how_much_and_where(tmp_path: Path) -> None:
     found = re.match(
-        r"q2_k is ([\d.]+) times as fast as q8_0 on rk1 \(98.33% interval ([\d.]+) to ([\d.]+)\):"
+        r"q2_k is ([\d.]+) times as fast as q8_0 on rk1 \(98.33% interval ([\d.]+) to ([\d.]+):"
+        r" 95% for all 3 comparisons at once\):"
         r" (\d+) ms a token against (\d+) ms\.",
         answer_of(tmp_path, measured()),
     )
@@ -559,3 +560,19 @@ def test_markdown_has_all_tables_and_words(tmp_path: Path) -> None:
     for figure in report.figures:
         assert f"### {figure.title}" in text
     assert "recipe.yaml --board rk1" in text
+
+
+def test_the_answer_says_how_sure_it_is(tmp_path: Path) -> None:
+    alike = [Made("a", 200.0), Made("b", 300.0)]
+    (said,) = [
+        text
+        for text in report_of(tmp_path, measured(alike, repeats=5)).answers
+        if text.startswith("How sure: ")
+    ]
+    found = re.fullmatch(
+        r"How sure: 5 repeats of each variant, the slowest of one at most ([\d.]+)% above its"
+        r" fastest\.",
+        said,
+    )
+    assert found
+    assert 0 < float(found[1]) < 20
