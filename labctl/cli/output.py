@@ -60,7 +60,7 @@ class Invocation:
     as_json: bool = False
     #: The exit status if nobody reads the output to its end.
     status: int = ExitStatus.OK
-    #: The run that this command has finished: nothing of it is lost by an interrupt.
+    #: The run that this command has finished; an interrupt after it loses no result.
     finished_run: str | None = None
 
     @classmethod

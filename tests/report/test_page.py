@@ -7,6 +7,7 @@ import json
 import random
 import re
 import shlex
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -31,6 +32,7 @@ from labctl.report.page.html import columns, embedded, html
 from labctl.report.page.language import Language
 from labctl.report.page.markdown import markdown
 from labctl.report.page.pdf import pdf
+from labctl.report.remarks import Remark
 from labctl.runs.record.directory import RunDirectory
 
 EN, ZH = Language("en"), Language("zh")
@@ -576,3 +578,13 @@ def test_the_answer_says_how_sure_it_is(tmp_path: Path) -> None:
     )
     assert found
     assert 0 < float(found[1]) < 20
+
+
+def test_many_remarks_are_folded_and_what_went_wrong_is_not(tmp_path: Path) -> None:
+    report = report_of(tmp_path, measured())
+    notes = [Remark(f"note {number}") for number in range(20)]
+    run = replace(report.runs[0], remarks=[*notes, Remark("missed", "gate: ", "bad")])
+    page = html(replace(report, runs=[run]), EN)
+    opened, _, folded = page.partition("<summary>More remarks (9)</summary>")
+    assert ("missed" in opened, "note 10<" in opened, "note 11<" in opened) == (True, True, False)
+    assert "note 19<" in folded
