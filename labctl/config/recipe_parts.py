@@ -340,11 +340,32 @@ CpuList = Annotated[
 ]
 
 
+#: Clusters of CPUs by their maximum frequency, resolved on each board.
+CLUSTERS = ("big", "little")
+
+#: The same, or the name of a cluster.
+CpuChoice = Annotated[
+    str,
+    BeforeValidator(_one_number),
+    AfterValidator(lambda text: text if text in CLUSTERS else ranges(cpu_numbers(text))),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "pattern": _PATTERN, "examples": ["0-3,5"]},
+                {"enum": list(CLUSTERS)},
+                {"type": "integer", "minimum": 0, "maximum": _MOST_CPUS - 1},
+            ]
+        }
+    ),
+]
+
+
 class Scheduling(StrictModel):
     """CPUs and priority of the program on the board."""
 
-    cpus: CpuList | None = None
-    """CPUs that the program may use, by number, `4-7` for instance; by default all that labctl may
+    cpus: CpuChoice | None = None
+    """CPUs that the program may use, by number, `4-7` for instance; or `little`, those with the
+    lowest maximum frequency, or `big`, all others (all, if there is one kind); by default all that labctl may
     use. An engine that starts a thread for each core counts these."""
     nice: Annotated[int, Field(ge=-20, le=19)] | None = None
     """Its priority, added to labctl's own on the board: 19 gives way to everything else, below 0 is

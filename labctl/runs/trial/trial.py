@@ -31,6 +31,7 @@ from labctl.results.telemetry import awake, steadiness, summarise_telemetry
 from labctl.results.timing_checks import drift, judged_on, stamped, stamps_check
 from labctl.runs.context import RunContext
 from labctl.runs.observer import GETTING_READY, trial_progress
+from labctl.runs.planning.forecast import as_scheduled
 from labctl.runs.planning.time_limits import timed_out
 from labctl.runs.planning.trials import PlannedTrial
 from labctl.runs.record.journal import Attempt
@@ -95,7 +96,7 @@ def _measure(
         **engine.comparability(prepared.tool, parameters),
         **context.comparability,
     }
-    cpus = prepared.recipe.scheduling.cpus or context.facts.cpus_allowed
+    cpus = as_scheduled(prepared.recipe, context.facts).cpus_allowed
     files = context.files
     adapters = tuple((files[one.file], one.scale) for one in prepared.recipe.lora)
     inputs = Inputs(context.program, model, prepared.prompt, files, adapters=adapters, cpus=cpus)
@@ -162,7 +163,7 @@ def _on_board(
         timeout_s=limit.seconds,
         epoch=held.claim.epoch,
         lease_path=held.claim.leases.path,
-        cpus=recipe.scheduling.cpus,
+        cpus=recipe.scheduling.cpus and as_scheduled(recipe, context.facts).cpus_allowed,
         nice=recipe.scheduling.nice or 0,
         sample_ms=_sample_ms(recipe),
         resident=context.model_path(trial.variant.model_key),
