@@ -365,8 +365,8 @@ class Scheduling(StrictModel):
 
     cpus: CpuChoice | None = None
     """CPUs that the program may use, by number, `4-7` for instance; or `little`, those with the
-    lowest maximum frequency, or `big`, all others (all, if there is one kind); by default all that labctl may
-    use. An engine that starts a thread for each core counts these."""
+    lowest maximum frequency, or `big`, all others (all, if there is one kind); by default
+    all that labctl may use. An engine that starts a thread for each core counts these."""
     nice: Annotated[int, Field(ge=-20, le=19)] | None = None
     """Its priority, added to labctl's own on the board: 19 gives way to everything else, below 0 is
     for root alone."""

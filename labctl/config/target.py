@@ -25,8 +25,6 @@ TOOLCHAINS = "toolchains"
 DEFAULT_TARGET = "rk3568"
 #: Target of boards with an ARM chip that has no target of its own.
 GENERIC_TARGET = "generic-armv8-a"
-#: Target of phones, whose system hides the device tree.
-ANDROID_TARGET = "android-arm64"
 
 #: ``e_machine`` of the ELF header (``elf.h``) -> output of ``uname -m`` on such a machine.
 MACHINES = {
