@@ -2,7 +2,8 @@
 
 ``getprop`` and ``dumpsys`` print text for people, which differs between versions and makers: a
 value of an unexpected form is left out. Formats: ``BatteryService.dump`` and
-``PowerManagerService.dump`` of AOSP, ``power_supply`` of the kernel (Documentation/ABI/testing/sysfs-class-power).
+``PowerManagerService.dump`` of AOSP, ``power_supply`` of the kernel
+(Documentation/ABI/testing/sysfs-class-power).
 """
 
 import re
