@@ -131,7 +131,8 @@ def is_machine(target: Target, machine: str) -> bool:
 def check_machine(target: Target, facts: BoardFacts) -> None:
     """Refuse a target for another machine, before anything is sent. Raises ConfigError."""
     if facts.execution is not Execution.EMULATED and not is_machine(target, facts.machine):
-        fitting = target_of(facts.machine, facts.compatible, DEFAULT_TARGET, None)
+        android = facts.phone is not None
+        fitting = target_of(facts.machine, facts.compatible, DEFAULT_TARGET, None, android=android)
         hint = f"set the board's real target in devices.yaml: {fitting or 'there is none yet'}"
         if facts.execution is Execution.NATIVE_HOST:
             hint += f"; or restart it: labctl virtual-board --target {target.name}"
