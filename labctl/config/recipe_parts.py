@@ -283,8 +283,11 @@ class Conditions(StrictModel):
     """Number of CPUs that other programs may keep busy when a trial starts, 0.1 for instance."""
     min_free_memory: Size | None = None
     """Memory that must be available when a trial starts."""
+    charging: bool | None = None
+    """A phone's battery must be charging (true) or must not be (false) when a trial starts. A phone
+    on USB charges until it is full."""
     max_wait: Duration | None = None
-    """Longest wait of a trial for these three; 10 minutes by default. It counts against the
+    """Longest wait of a trial for these four; 10 minutes by default. It counts against the
     recipe's `max_time`, and never uses the time that the trial itself needs."""
     drop_caches: bool = False
     """Empty the page cache before each trial, so that it loads from storage."""
@@ -298,7 +301,7 @@ class Conditions(StrictModel):
     @property
     def waits(self) -> bool:
         """True if a trial may have to wait for the board."""
-        wanted = (self.max_start_temperature, self.max_load, self.min_free_memory)
+        wanted = (self.max_start_temperature, self.max_load, self.min_free_memory, self.charging)
         return any(one is not None for one in wanted)
 
 

@@ -40,6 +40,13 @@ class PhoneFacts(Record):
     soc: str | None = Field(None, description="maker and model of its chip")
     sdk: int | None = Field(None, description="API level")
 
+    @property
+    def text(self) -> str:
+        """Return the known values in one line."""
+        name = " ".join(filter(None, (self.manufacturer, self.model)))
+        level = None if self.sdk is None else f"API level {self.sdk}"
+        return ", ".join(filter(None, (name, self.soc, level)))
+
 
 class PhoneState(Record):
     """Battery and screen of a phone at one moment."""

@@ -12,7 +12,7 @@ from labctl.engines.base import EngineParameters, Inputs, RawOutput
 from labctl.errors import BoardError, BoardNotReady, BoardRebooted, ConfigError, ProgramTimeout
 from labctl.files import host_writes
 from labctl.performance.bottleneck import explain
-from labctl.records.board import BoardFacts, Execution
+from labctl.records.board import BoardFacts, Execution, PhoneState
 from labctl.records.energy import EnergyRecord
 from labctl.records.timing import TimingRecord
 from labctl.records.trial import (
@@ -45,6 +45,7 @@ class PartialTrial:
     argv: tuple[str, ...] = ()
     comparability: dict[str, JsonValue] = field(default_factory=dict)
     conditions: tuple[ConditionRecord, ...] = ()
+    phone_state: PhoneState | None = None
     took_ns: int | None = None
     waited_ns: int | None = None
     limit: TrialLimit | None = None
@@ -156,6 +157,10 @@ def _on_board(
             found.conditions = conditions.last
             raise
         found.waited_ns = round((time.monotonic() - began) * 1e9)
+    if context.facts.phone:
+        found.phone_state = state = context.retry(context.conditions.phone_state)
+        if state and state.power_source:
+            found.comparability["power_source"] = state.power_source
     found.limit = limit = context.clock.limit(trial)
     spec = JobSpec(
         directory=context.job_directory(attempt),
@@ -259,6 +264,7 @@ def _record(
         argv=found.argv,
         comparability=found.comparability,
         conditions=found.conditions,
+        phone_state=found.phone_state,
         took_ns=found.took_ns,
         waited_ns=found.waited_ns,
         limit=found.limit,
