@@ -109,6 +109,12 @@ class BoardFacts(Record):
     phone: PhoneFacts | None = Field(None, description="None: not Android")
     phone_state: PhoneState | None = Field(None, description="battery and screen of a phone")
 
+    @property
+    def cpu_names(self) -> str | None:
+        """Return the CPUs by name, ``4 x Cortex-A55``; None if the board does not report them."""
+        known = {cpu.model or cpu.part: cpu.count for cpu in self.cpus if cpu.model or cpu.part}
+        return ", ".join(f"{count} x {name}" for name, count in known.items()) or None
+
     def cluster(self, name: Literal["big", "little"]) -> str | None:
         """Return the CPUs of a cluster: ``little`` are the ones with the lowest maximum frequency.
 

@@ -182,12 +182,9 @@ def _batteries(runs: Sequence[MeasuredRun]) -> tuple[str, ...]:
 
 def _system(one: MeasuredRun) -> str:
     facts = one.run.facts
-    cores = {cpu.model or cpu.part: cpu.count for cpu in facts.cpus if cpu.model or cpu.part}
-    shown = ", ".join(f"{count} × {name}" for name, count in cores.items())
+    system = facts.os_version or f"{facts.machine} {facts.kernel}"
     phone = facts.phone.text if facts.phone else None
-    return "; ".join(
-        filter(None, (phone, shown, facts.os_version or f"{facts.machine} {facts.kernel}"))
-    )
+    return "; ".join(filter(None, (phone, facts.cpu_names, system)))
 
 
 def _method(words: Language) -> list[str]:
