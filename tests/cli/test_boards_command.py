@@ -190,7 +190,7 @@ def test_on_a_terminal_a_detail_wraps_under_itself(
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     for columns, expected in (
         (68, ["aarch64, 4 cores,", "4.10 GB memory, 21.0", "GB free, no agent"]),
-        (54, ["", "aarch64, 4 cores, 4.10 GB memory, 21.0 GB", "free, no agent"]),
+        (50, ["", "aarch64, 4 cores, 4.10 GB memory, 21.0 GB", "free, no agent"]),
     ):
         monkeypatch.setenv("COLUMNS", str(columns))
         assert run_cli(["boards"]) == 0
