@@ -259,7 +259,8 @@ def _access(survey: Survey) -> Iterator[LabctlError]:
     elif survey.why_not_executed is not None:
         yield BoardPermission(
             f"the board executes no program in {where}: {survey.why_not_executed}",
-            hint="is it mounted noexec? Set another workdir for the board in devices.yaml",
+            hint="is it mounted noexec (as /sdcard is), or does SELinux forbid it? Set another"
+            " workdir for the board in devices.yaml: phones execute programs below /data/local/tmp",
         )
 
 

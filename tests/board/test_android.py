@@ -49,6 +49,57 @@ def test_typed_values_are_not_the_phones_own() -> None:
     assert (state.text, state.charging) == ("40%, not charging", False)
 
 
+# Another maker: MediaTek's platform, Android 11 without ro.soc.*, a longer dump, capitals, CRLF.
+OTHER = {
+    "properties": """\
+[ro.board.platform]: [mt6893]\r
+[ro.build.version.release]: [11]\r
+[ro.build.version.sdk]: [30]\r
+[ro.product.manufacturer]: [Other]\r
+[ro.product.model]: [M2]\r
+[ro.serialno]: [unknown]\r
+""",
+    "battery": """\
+Current Battery Service state:\r
+  AC powered: true\r
+  USB powered: false\r
+  Wireless powered: false\r
+  Max charging current: 0\r
+  Charge counter: 3520000\r
+  status: 5\r
+  health: 2\r
+  present: true\r
+  level: 200\r
+  scale: 200\r
+  voltage: 4399\r
+  temperature: 331\r
+  technology: Li-poly\r
+  mod level: -1\r
+""",
+    "power": "  mWakefulness=Dozing\r\nDisplay Power: state=DOZE\r\n",
+}
+
+
+def test_another_maker_is_read_as_well() -> None:
+    found = phone_facts(properties_in(OTHER["properties"]))
+    assert (found["phone"].text, found["serial"]) == ("Other M2, mt6893, API level 30", None)
+    state = phone_state(OTHER)
+    assert state is not None
+    assert state.text == "100%, full, power: ac, 33.1 °C, screen off"
+    assert state.charging is False
+
+
+def test_odd_values_are_absent() -> None:
+    odd = BATTERY.replace("level: 82", "level: 182").replace("temperature: 295", "temperature: 1e9")
+    state = phone_state({"battery": odd.replace("status: 2", "status: 1")})
+    assert state is not None
+    assert state.text == "power: usb"
+    assert phone_state({"battery": "Can't find service: battery\n", "power": "\x00" * 9000}) is None
+    twice = phone_state({"battery": BATTERY + BATTERY.replace("level: 82", "level: 12")})
+    assert twice is not None
+    assert twice.level_percent is None  # two batteries, or two answers
+
+
 @given(st.text(max_size=300), st.text(max_size=300), st.text(max_size=300))
 def test_any_text_is_read(battery: str, supply: str, power: str) -> None:
     phone_state({"battery": battery + BATTERY[:90], "supply": supply, "power": power})
