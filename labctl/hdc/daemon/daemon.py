@@ -12,7 +12,7 @@ import os
 from labctl.errors import HostError
 from labctl.hdc.daemon.board import Board
 from labctl.hdc.daemon.connection import Connection
-from labctl.hdc.tcp import close_server
+from labctl.tcp import close_server
 
 
 class PortTaken(HostError):
