@@ -11,8 +11,14 @@ from typing import BinaryIO
 from labctl.adb import sync
 from labctl.adb.server_client.connection import Connection, shown
 from labctl.adb.server_client.device import AdbDevice
-from labctl.errors import BoardError, BoardNoSpace, BoardPermission, ConfigError
-from labctl.errors import tells_full_disk, tells_refusal
+from labctl.errors import (
+    BoardError,
+    BoardNoSpace,
+    BoardPermission,
+    ConfigError,
+    tells_full_disk,
+    tells_refusal,
+)
 
 #: DATA blocks that are read, hashed and sent together.
 _BLOCKS = 16
@@ -87,9 +93,7 @@ class Sync:
     def _require_folder(self, path: bytes) -> None:
         if "stat_v2" in self._features:
             self._request(sync.STAT_V2, path)
-            found = sync.FileStat.decode(
-                self._connection.read(sync.STAT_V2_BYTES, self._timeout)
-            )
+            found = sync.FileStat.decode(self._connection.read(sync.STAT_V2_BYTES, self._timeout))
             error, mode = found.error, found.mode
         else:
             self._request(sync.STAT, path)

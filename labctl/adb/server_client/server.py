@@ -67,7 +67,9 @@ class AdbServer:
         try:
             return int(answer, 16)
         except ValueError:
-            raise LinkRefused(f"{self.label} gives {shown(answer)!r} as its version").of_host() from None
+            raise LinkRefused(
+                f"{self.label} gives {shown(answer)!r} as its version"
+            ).of_host() from None
 
     def is_gone(self) -> bool:
         """Return True if the server does not even report its version now."""
@@ -83,7 +85,9 @@ class AdbServer:
         A line that cannot be parsed is logged and skipped.
         """
         found = []
-        for line in self.ask("host:devices-l", timeout=timeout).decode(errors="replace").split("\n"):
+        for line in (
+            self.ask("host:devices-l", timeout=timeout).decode(errors="replace").split("\n")
+        ):
             if (device := read_device(line)) is not None:
                 found.append(device)
             elif line.strip():
