@@ -2,9 +2,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from adb_device import adb_device, official_server
 from hdc_server import USB_KEY, Board, stand_in_server
 from sshd_host import ssh_host
 
+from labctl.transport.adb import AdbConfig
 from labctl.transport.base import Transport
 from labctl.transport.hdc import HdcServerConfig, HdcTcpConfig
 from labctl.transport.local import LocalConfig
@@ -14,7 +16,7 @@ from labctl.virtual.board import VirtualBoard, serving
 @pytest.fixture(
     scope="module",
     params=[
-        *("hdc tcp", "hdc server", "local"),
+        *("hdc tcp", "hdc server", "adb", "local"),
         *(pytest.param(of, marks=pytest.mark.slow) for of in ("ssh", "ssh of a small server")),
     ],
 )
@@ -24,6 +26,15 @@ def transport(
     if request.param == "local":
         with LocalConfig().open() as local:
             yield local
+        return
+    if request.param == "adb":
+        scratch = tmp_path_factory.mktemp("adb")
+        with (
+            adb_device(scratch) as device,
+            official_server(scratch) as port,
+            AdbConfig(serial=device.serial, server=f"127.0.0.1:{port}").open() as phone,
+        ):
+            yield phone
         return
     if request.param.startswith("ssh"):
         # A small server has no sftp.

@@ -52,7 +52,7 @@ def find_device(server: AdbServer, name: str, *, timeout: float) -> Device:
     if not found:
         raise LinkRefused(
             f"{server.label} has no device {name}" + (f": {why}" if why else ""),
-            hint="is it on, plugged in, with USB debugging on? `adb devices -l` shows what is there",
+            hint="is it on, plugged in, and is USB debugging on? See `adb devices -l`",
         )
     if len(found) > 1:
         choices = [one.port or f"transport_id:{one.transport_id}" for one in found]
@@ -119,9 +119,11 @@ class AdbDevice:
 
     def _ask_features(self, timeout: float) -> frozenset[str]:
         request = f"host-transport-id:{self.device.transport_id}:features"
-        with self._noting_losses():
-            with self._server.open(request, label=self.label, timeout=timeout) as connection:
-                answer = connection.read_text(timeout)
+        with (
+            self._noting_losses(),
+            self._server.open(request, label=self.label, timeout=timeout) as connection,
+        ):
+            answer = connection.read_text(timeout)
         return frozenset(answer.decode(errors="replace").split(","))
 
     @property
@@ -189,6 +191,12 @@ class AdbDevice:
         """
         with suppress(DeviceLost), self.opened(f"reboot:{how}", timeout=timeout) as connection:
             while connection.receive(timeout):
+                pass
+
+    def power_off(self, *, timeout: float) -> None:
+        """Request a shutdown, as :meth:`reboot` requests a restart: adb itself has no request."""
+        with suppress(DeviceLost):
+            for _piece in self.shell("reboot -p", timeout=timeout):
                 pass
 
     @contextmanager

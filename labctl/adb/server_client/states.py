@@ -20,8 +20,10 @@ _STATES: dict[str, tuple[type[LinkError], str, str]] = {
     "unauthorized": (
         NotAuthorised,
         "does not accept the adb server's key",
-        "unlock its screen and allow USB debugging for this computer; if no dialog appears, revoke"
-        " the USB debugging authorisations in its developer options, and plug it in again",
+        (
+            "unlock its screen and allow USB debugging for this computer; if no dialog appears,"
+            " revoke the authorisations in its developer options, and plug it in again"
+        ),
     ),
     "authorizing": (
         NotAuthorised,
@@ -36,8 +38,10 @@ _STATES: dict[str, tuple[type[LinkError], str, str]] = {
     NO_PERMISSIONS: (
         LinkRefused,
         "cannot be opened by the user of the adb server",
-        "install udev rules for it (Debian: android-sdk-platform-tools-common), add the user to the"
-        " group plugdev, restart the adb server, plug it in again",
+        (
+            "install udev rules for it (Debian: android-sdk-platform-tools-common), add the user to"
+            " the group plugdev, restart the adb server, plug it in again"
+        ),
     ),
     "recovery": (
         LinkRefused,
