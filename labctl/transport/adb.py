@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import StringConstraints
 
-from labctl.adb.server_client.device import AdbDevice, Terminal
+from labctl.adb.server_client.device import AdbDevice
 from labctl.adb.server_client.files import opened_sync
 from labctl.adb.server_client.server import ADB_SERVER, AdbServer
 from labctl.config.transport import TransportConfig
@@ -58,12 +58,6 @@ class AdbTransport(LinkedTransport[AdbDevice]):
         else:
             link.reboot(how, timeout=timeout)
         self.close()
-
-    @contextmanager
-    def interact(self, *, timeout: float) -> Iterator[Terminal]:
-        """Open an interactive shell; see :class:`Transport`."""
-        with self.connected().terminal(timeout=timeout) as terminal:
-            yield terminal
 
 
 class AdbFileTransfer(FileTransfer):

@@ -1,4 +1,4 @@
-"""A device behind an adb server: commands, ports, files, a terminal, a restart.
+"""A device behind an adb server: commands, ports, files, a restart.
 
 Each request has its own connection to the server, which carries one service of the device.
 """
@@ -200,12 +200,6 @@ class AdbDevice:
                 pass
 
     @contextmanager
-    def terminal(self, *, timeout: float) -> Iterator["Terminal"]:
-        """Open an interactive shell; ``timeout`` (s) limits each sending."""
-        with self.opened("shell,v2,TERM=xterm-256color,pty:", timeout=timeout) as connection:
-            yield Terminal(connection, timeout)
-
-    @contextmanager
     def opened(self, service: str, *, timeout: float) -> Iterator[Connection]:
         """Open a service of the device for the context.
 
@@ -277,36 +271,3 @@ class AdbDevice:
         with self._state:
             if self._failure is None:
                 self._failure = reason
-
-
-class Terminal:
-    """A shell on a terminal of the device. One thread may send while another receives."""
-
-    def __init__(self, connection: Connection, timeout: float):
-        self._connection = connection
-        self._timeout = timeout
-        self._frames = FrameReader()
-        self._ended = False
-
-    def send(self, data: bytes) -> None:
-        """Type ``data``; a byte 4 on an empty line ends the shell. Raises LinkError."""
-        self._connection.send([encode_frame(FrameId.STDIN, data)], timeout=self._timeout)
-
-    def receive(self, timeout: float) -> bytes | None:
-        """Return the next output; empty (``b""``) after ``timeout`` seconds; None after the end.
-
-        Raises LinkError.
-        """
-        if self._ended:
-            return None
-        try:
-            data = self._connection.receive(timeout)
-        except CommandTimeout:
-            return b""
-        output = b""
-        for frame in self._frames.feed(data):
-            if frame.id in (FrameId.STDOUT, FrameId.STDERR):
-                output += frame.data
-            self._ended = self._ended or frame.id == FrameId.EXIT
-        self._ended = self._ended or not data
-        return output or (None if self._ended else b"")

@@ -8,7 +8,7 @@ from labctl.errors import LinkError, LinkRefused, NotAuthorised, printable_line
 DEVICE = "device"
 NO_PERMISSIONS = "no permissions"
 #: States that pass by themselves within seconds.
-SETTLING = ("connecting", "authorizing")
+SETTLING = ("connecting", "authorizing", "offline")
 
 #: By state: the kind of error, the cause, the cure.
 _STATES: dict[str, tuple[type[LinkError], str, str]] = {
