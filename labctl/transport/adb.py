@@ -3,30 +3,28 @@
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import StringConstraints
-
-from labctl.adb.server_client.device import AdbDevice
-from labctl.adb.server_client.files import opened_sync
-from labctl.adb.server_client.server import ADB_SERVER, AdbServer
+from labctl.adb import ADB_SERVER
 from labctl.config.transport import TransportConfig
 from labctl.errors import ConfigError
-from labctl.text_types import Endpoint, is_on_loopback, split_endpoint
+from labctl.text_types import AdbSerial, Endpoint, is_on_loopback, split_endpoint
 from labctl.transport.base import OpenOptions, Reboot, TransferOptions, address_of, rules
-from labctl.transport.file_transfer import FileTransfer, Take, open_source
 from labctl.transport.linked import LinkedTransport, Stream
+
+if TYPE_CHECKING:  # most boards are no phones
+    from labctl.adb.server_client.device import AdbDevice
+    from labctl.transport.adb_files import AdbFileTransfer
 
 _USUAL = OpenOptions()
 _LOOPBACK = "127.0.0.1"
 
 
-class AdbTransport(LinkedTransport[AdbDevice]):
+class AdbTransport(LinkedTransport["AdbDevice"]):
     """A phone behind an adb server."""
 
     def shell(
-        self, link: AdbDevice, script: str, *, timeout: float
+        self, link: "AdbDevice", script: str, *, timeout: float
     ) -> Generator[bytes, None, None]:
         """Run a script; see :class:`LinkedTransport`.
 
@@ -37,6 +35,8 @@ class AdbTransport(LinkedTransport[AdbDevice]):
 
     def file_transfer(self, options: TransferOptions) -> "AdbFileTransfer":
         """Return the transfer; see :class:`Transport`."""
+        from labctl.transport.adb_files import AdbFileTransfer
+
         return AdbFileTransfer(self, options)
 
     @contextmanager
@@ -60,25 +60,6 @@ class AdbTransport(LinkedTransport[AdbDevice]):
         self.close()
 
 
-class AdbFileTransfer(FileTransfer):
-    """Moves files over adb's own service, which proves nothing: the hashes do."""
-
-    transport: AdbTransport
-
-    def transmit(self, local: Path, remote: str, sent: Take) -> None:
-        """Send a file; see :class:`FileTransfer`."""
-        with (
-            open_source(local) as source,
-            opened_sync(self.transport.connected(), timeout=self.options.timeout) as sync,
-        ):
-            sync.send(source, remote, sent)
-
-    def collect(self, remote: str, came: Take) -> None:
-        """Receive a file; see :class:`FileTransfer`."""
-        with opened_sync(self.transport.connected(), timeout=self.options.timeout) as sync:
-            sync.receive(remote, came)
-
-
 @dataclass(frozen=True, kw_only=True)
 class AdbConfig(TransportConfig):
     """A phone reached over Android's adb, through an adb server."""
@@ -88,7 +69,7 @@ class AdbConfig(TransportConfig):
 
     kind: Literal["adb"] = "adb"
     """Way to reach the board."""
-    serial: Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,255}$")]
+    serial: AdbSerial
     """The phone as `adb devices -l` shows it: its serial, HOST:PORT on the network, or its place
     `usb:…` where a serial stands twice."""
     server: Endpoint | None = None
@@ -137,6 +118,9 @@ class AdbConfig(TransportConfig):
 
         Raises ConfigError.
         """
+        from labctl.adb.server_client.device import AdbDevice
+        from labctl.adb.server_client.server import AdbServer
+
         server = AdbServer(*address_of(self.server or ADB_SERVER, "an adb server"))
         return AdbTransport(
             f"adb {self.serial}",

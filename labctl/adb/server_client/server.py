@@ -9,15 +9,13 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Final
 
+from labctl.adb import ADB_SERVER
 from labctl.adb.server_client.connection import Connection, shown
 from labctl.adb.server_client.states import Device, read_device
 from labctl.errors import ConfigError, LinkError, LinkRefused
 from labctl.tcp import dial
 
-#: Default address of this host's adb server.
-ADB_SERVER: Final = "127.0.0.1:5037"
 _START_HINT = "start it: `adb start-server` (labctl never starts or ends one)"
 _MAX_REQUEST_BYTES = 0xFFFF
 #: Time for a working server to report its version.
