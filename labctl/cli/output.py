@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import click
 
@@ -60,6 +60,14 @@ class Invocation:
     as_json: bool = False
     #: The exit status if nobody reads the output to its end.
     status: int = ExitStatus.OK
+    #: The run that this command has finished; an interrupt after it loses no result.
+    finished_run: str | None = None
+
+    @classmethod
+    def current(cls) -> Self | None:
+        """Return the options of the command that runs; None outside a command, as in a thread."""
+        context = click.get_current_context(silent=True)
+        return context.find_object(cls) if context else None
 
 
 @contextmanager
@@ -75,8 +83,7 @@ def way_on(text: str) -> Iterator[None]:
 
 def is_quiet() -> bool:
     """Return True if only results and errors are wanted."""
-    context = click.get_current_context(silent=True)
-    invocation = context.find_object(Invocation) if context else None
+    invocation = Invocation.current()
     return invocation is not None and invocation.quiet
 
 
@@ -255,27 +262,26 @@ def tell(
         result_format, output = "table", None
     status = ci.exit_status(outcome) if ci else outcome.exit_status
     try:
-        with way_on(f"the run has finished: labctl report {where.name}"):
-            if ci:
-                ci.write(outcome.directory, run, trials, outcome.gates)
-            strict = ci is not None and ci.strict
-            show_result(
-                run,
-                trials,
-                outcome.gates,
-                where,
-                result_format=result_format,
-                output=output,
-                strict=strict,
-            )
-            if result_format in TABLES and output is None:
-                from labctl.report.tables import print_sparklines
+        if ci:
+            ci.write(outcome.directory, run, trials, outcome.gates)
+        strict = ci is not None and ci.strict
+        show_result(
+            run,
+            trials,
+            outcome.gates,
+            where,
+            result_format=result_format,
+            output=output,
+            strict=strict,
+        )
+        if result_format in TABLES and output is None:
+            from labctl.report.tables import print_sparklines
 
-                print_sparklines(output_console(), run, trials)
-                click.echo(f"run directory: {where}")
-            if page is not None:
-                write_page([where], page)
-            sys.stdout.flush()
+            print_sparklines(output_console(), run, trials)
+            click.echo(f"run directory: {where}")
+        if page is not None:
+            write_page([where], page)
+        sys.stdout.flush()
     except BrokenPipeError:
         lead_nowhere(sys.stdout.fileno())  # the run's status counts even if nobody reads
     except HostError as error:

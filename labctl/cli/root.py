@@ -307,7 +307,7 @@ def run_cli(words: list[str]) -> int:
         return invocation.status
     except (KeyboardInterrupt, click.Abort) as interrupt:
         command = invocation.command or next((word for word in words if word in COMMANDS), None)
-        _print_interrupted(interrupt, command)
+        _print_interrupted(interrupt, command, invocation.finished_run)
         return ExitStatus.INTERRUPTED
     except Exception as error:
         if invocation.debug:
@@ -323,14 +323,20 @@ def run_cli(words: list[str]) -> int:
     return result if isinstance(result, int) else ExitStatus.OK
 
 
-def _print_interrupted(interrupt: BaseException, command: str | None) -> None:
+def _print_interrupted(
+    interrupt: BaseException, command: str | None, finished_run: str | None
+) -> None:
     """Print that the command was interrupted, and how to continue unless already printed.
 
     click replaces an interrupt with its own error, whose cause is the interrupt. A second Ctrl-C
     while the first one ends the run raises another interrupt, whose context is the first one.
     """
-    is_lasting = command in _LASTING and not _was_told(interrupt)
-    way = "; to continue: the same command again" if is_lasting else ""
+    way = ""
+    if not _was_told(interrupt):
+        if finished_run is not None:
+            way = f"; the run has finished: labctl report {finished_run}"
+        elif command in _LASTING:
+            way = "; to continue: the same command again"
     click.echo(f"interrupted{way}", err=True)
 
 
