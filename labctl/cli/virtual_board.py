@@ -24,9 +24,9 @@ from labctl.config.init_files import VIRTUAL_BOARD_ADDRESS, board_entry
 from labctl.config.lab import FILE_NAME, Board, LabFile, find_lab
 from labctl.config.target import DEFAULT_TARGET, load_target
 from labctl.config.yaml.document import read_text
+from labctl.daemon.daemon import PortTaken
 from labctl.errors import ConfigError, ToolMissing
 from labctl.hdc.daemon.authorisation import Authorisation, Mode
-from labctl.hdc.daemon.daemon import PortTaken
 from labctl.hdc.daemon.version_profile import Version
 from labctl.text_types import NAME_RULE, is_name, split_endpoint
 from labctl.transport.built_in import TRANSPORTS

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from labctl import interrupts
+from labctl.daemon.limits import allow_boards
 from labctl.errors import ConfigError, HostError, HostTimeout
 from labctl.files import host_writes
 from labctl.hdc.daemon.authorisation import Authorisation
 from labctl.hdc.daemon.board import Board
 from labctl.hdc.daemon.daemon import Daemon
-from labctl.hdc.daemon.limits import allow_boards
 from labctl.hdc.daemon.version_profile import Version
 from labctl.locks import locked
 from labctl.virtual.control import ControlSocket

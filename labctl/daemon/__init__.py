@@ -1,0 +1,1 @@
+"""What the daemons of virtual boards share, whatever protocol they speak."""
