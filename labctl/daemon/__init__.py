@@ -1,1 +1,1 @@
-"""What the daemons of virtual boards share, whatever protocol they speak."""
+"""Parts that the daemons of virtual boards share, for any protocol."""

@@ -27,7 +27,7 @@ class Phone(Board):
 
     @property
     def banner(self) -> bytes:
-        """What a phone says of itself to its hosts."""
+        """The phone's name and features, as it tells its hosts."""
         names = {"name": self.product, "model": self.model, "device": self.device}
         properties = "".join(f"ro.product.{key}={value};" for key, value in names.items())
         return f"device::{properties}features={','.join(FEATURES)}".encode()
