@@ -26,8 +26,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from labctl.daemon.hooks import Interference, Line, Storage, Wire
 from labctl.errors import HostError
-from labctl.hdc.daemon.hooks import Interference, Line, Storage, Wire
 from labctl.hdc.messages import Buffer
 from labctl.hdc.wire import Command
 from labctl.virtual.inotify import Change, FolderWatch

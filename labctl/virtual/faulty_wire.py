@@ -5,10 +5,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
+from labctl.daemon.hooks import Buffer, Line, Storage, Wire
 from labctl.errors import ProtocolError
-from labctl.hdc.daemon.hooks import Line, Storage, Wire
-from labctl.hdc.messages import Buffer
-from labctl.hdc.wire import Command, encode_packet
+from labctl.hdc.wire import Command
 from labctl.virtual.delay_queue import DelayQueue
 from labctl.virtual.fault_script import (
     Delay,
@@ -88,13 +87,13 @@ class FaultyWire(Wire):
         operation = self._operations.get(channel)
         body = b"".join(data)
         if operation is None:
-            self._give(encode_packet(channel, command, body))
+            self._give(self._line.encode(channel, command, body))
             return
         if command == Command.ECHO_RAW:
             whole, body = body, self._shortened(operation, body)
             if whole and not body:
                 return
-        raw = encode_packet(channel, command, body)
+        raw = self._line.encode(channel, command, body)
         before = operation.moved
         operation.move("out", len(body))
         matches = self._newly_due(operation)

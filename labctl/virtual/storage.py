@@ -3,7 +3,7 @@
 import errno
 import os
 
-from labctl.hdc.daemon.hooks import Storage
+from labctl.daemon.hooks import Storage
 from labctl.hdc.messages import Buffer
 from labctl.virtual.fault_script import Corrupt, Lie, NoSpace, PermissionDenied, ReadOnly, Truncate
 from labctl.virtual.operation import Operation
