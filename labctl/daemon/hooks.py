@@ -6,12 +6,15 @@ needs no code for faults.
 
 import os
 from abc import ABC, abstractmethod
+from typing import ClassVar, Literal
 
 Buffer = bytes | bytearray | memoryview
 
 
 class Line(ABC):
     """One connection, as hooks use it; on the daemon's event loop only."""
+
+    protocol: ClassVar[Literal["hdc", "adb"]] = "hdc"
 
     @abstractmethod
     def deliver(self, channel: int, command: int, data: memoryview) -> None:

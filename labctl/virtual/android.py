@@ -80,9 +80,12 @@ case $1 in
 *) if [ -f "$1" ]; then cat "$1"; else echo "Can't find service: $1" >&2; fi;;
 esac
 """
+#: A host sends its package first, and reads the answer then.
 _CMD = """#!/bin/sh
 case $1 in
-package) echo "Failure [INSTALL_FAILED_USER_RESTRICTED: this phone installs nothing]"; exit 1;;
+package)
+    while [ $# -gt 1 ]; do [ "$1" != -S ] || head -c "$2" >/dev/null; shift; done
+    echo "Failure [INSTALL_FAILED_USER_RESTRICTED: this phone installs nothing]"; exit 1;;
 *) echo "cmd: Can't find service: $1" >&2; exit 20;;
 esac
 """

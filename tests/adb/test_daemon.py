@@ -3,10 +3,11 @@
 import os
 import random
 import socket
+import stat
 import struct
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,35 @@ def test_refusals_of_files_are_said(adb: OfficialAdb, folder: Path, tmp_path: Pa
     done = adb.run("push", str(tmp_path / "f"), str(folder / "file/below"))
     assert done.returncode == 1
     assert b"Not a directory" in done.stdout + done.stderr
+
+
+def test_a_push_never_replaces_what_is_no_file(
+    adb: OfficialAdb, folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "f").write_bytes(noise(1 << 20))
+    os.mkfifo(folder / "pipe")
+    with socket.socket(socket.AF_UNIX) as sock, folder_of(folder) as short:
+        sock.bind(f"{short}/socket")
+        names = ["pipe", "socket"]
+        with suppress(PermissionError):  # without the right to make devices
+            os.mknod(folder / "full", 0o666 | stat.S_IFCHR, os.makedev(1, 7))
+            names.append("full")
+        (tmp_path / "link").symlink_to("anywhere")
+        before = {name: (folder / name).lstat()[:3] for name in names}
+        for name in names:
+            assert adb.run("push", str(tmp_path / "f"), str(folder / name)).returncode == 1
+            assert adb.run("push", str(tmp_path / "link"), str(folder / name)).returncode == 1
+        assert {name: (folder / name).lstat()[:3] for name in names} == before
+
+
+@contextmanager
+def folder_of(path: Path) -> Iterator[str]:
+    """A folder under a name short enough for a socket's address."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
 
 
 def test_ports_are_forwarded(adb: OfficialAdb) -> None:

@@ -45,7 +45,11 @@ class OfficialAdb:
             "HOME": str(home),
             "ANDROID_ADB_SERVER_PORT": str(port),
             "ADB_LOCAL_TRANSPORT_MAX_PORT": "5553",
+            "ADB_USB": "0",
+            "ADB_MDNS": "0",
+            "ADB_MDNS_OPENSCREEN": "0",
         }
+        self.address = f"127.0.0.1:{port}"
         self.serial = ""
         self.server = self.start_server()
 

@@ -2,8 +2,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from adb_device import adb_device, official_server
 from hdc_server import USB_KEY, Board, stand_in_server
+from official_adb import RELEASES, official_adb
 from sshd_host import ssh_host
 
 from labctl.transport.adb import AdbConfig
@@ -16,7 +16,8 @@ from labctl.virtual.board import VirtualBoard, serving
 @pytest.fixture(
     scope="module",
     params=[
-        *("hdc tcp", "hdc server", "adb", "local"),
+        *("hdc tcp", "hdc server", "local"),
+        *(f"adb {release}" for release in RELEASES),
         *(pytest.param(of, marks=pytest.mark.slow) for of in ("ssh", "ssh of a small server")),
     ],
 )
@@ -27,12 +28,12 @@ def transport(
         with LocalConfig().open() as local:
             yield local
         return
-    if request.param == "adb":
-        scratch = tmp_path_factory.mktemp("adb")
+    if request.param.startswith("adb"):
+        release, scratch = request.param.split()[1], tmp_path_factory.mktemp("adb")
         with (
-            adb_device(scratch) as device,
-            official_server(scratch) as port,
-            AdbConfig(serial=device.serial, server=f"127.0.0.1:{port}").open() as phone,
+            serving(VirtualBoard("b", scratch / "b", protocol="adb")) as (board,),
+            official_adb(release, scratch) as adb,
+            AdbConfig(serial=board.address, server=adb.address).open() as phone,
         ):
             yield phone
         return

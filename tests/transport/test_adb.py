@@ -1,4 +1,4 @@
-"""Phones over adb: a small device of ours behind official servers, and servers that lie."""
+"""Phones over adb: virtual ones behind official servers, and servers that lie."""
 
 import socket
 import threading
@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from adb_device import AdbDevice, adb_device, newer_adb, official_server
+from official_adb import RELEASES, official_adb, phone_served
 
+from labctl.adb.daemon.phone import Phone
 from labctl.adb.server_client.device import AdbDevice as Client
 from labctl.adb.server_client.server import AdbServer, usual_address
 from labctl.adb.server_client.states import read_device, state_error
@@ -23,98 +24,80 @@ from labctl.errors import (
     NotAuthorised,
     ProtocolError,
 )
-from labctl.transport.adb import AdbConfig, AdbTransport
+from labctl.transport.adb import AdbConfig
 from labctl.transport.base import OpenOptions, TransferOptions
+from labctl.transport.readiness import boot_id, reboot
+from labctl.virtual.board import Served, VirtualBoard, serving
+from labctl.virtual.fault_script import Drop
 
 OPTIONS = TransferOptions(timeout=20)
 
 
 @pytest.fixture
-def device(tmp_path: Path) -> Iterator[AdbDevice]:
-    with adb_device(tmp_path) as device:
-        yield device
+def board(tmp_path: Path) -> Iterator[Served]:
+    with serving(VirtualBoard("p", tmp_path / "p", protocol="adb")) as (board,):
+        yield board
 
 
-@pytest.fixture(scope="module", params=["of Debian", "newer"])
+@pytest.fixture(scope="module", params=RELEASES)
 def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[int]:
-    home = tmp_path_factory.mktemp("adb")
-    program = "adb" if request.param == "of Debian" else newer_adb(home)
-    with official_server(home, program) as port:
-        yield port
+) -> Iterator[str]:
+    with official_adb(request.param, tmp_path_factory.mktemp("adb")) as adb:
+        yield adb.address
 
 
-def phone(device: AdbDevice, port: int) -> AdbTransport:
-    return AdbConfig(serial=device.serial, server=f"127.0.0.1:{port}").open()
-
-
-def test_both_official_servers_carry_commands_files_and_ports(
-    device: AdbDevice, server: int, tmp_path: Path
-) -> None:
-    data = bytes(range(256)) * 2000
-    (tmp_path / "here").write_bytes(data)
-    with phone(device, server) as link, socket.create_server(("127.0.0.1", 0)) as listener:
-        ran = link.run("echo out; echo err >&2; exit 7", timeout=20, separate_stderr=True)
-        assert (ran.exit_status, ran.output, ran.stderr) == (7, b"out\n", b"err\n")
-        link.push(tmp_path / "here", str(tmp_path / "there"), OPTIONS)
-        link.pull(str(tmp_path / "there"), tmp_path / "back", OPTIONS)
-        assert (tmp_path / "back").read_bytes() == data
-        with link.connect(listener.getsockname()[1], timeout=20) as stream:
-            stream.send(b"ping")
-            served, _ = listener.accept()
-            with served:
-                assert served.recv(10) == b"ping"
-                served.sendall(b"pong")
-            assert stream.receive(10) == b"pong"
-
-
-def test_a_device_that_offers_version_1_alone_is_served_too(server: int, tmp_path: Path) -> None:
+def test_version_1_of_the_file_service_is_enough(server: str, tmp_path: Path) -> None:
     (tmp_path / "here").write_bytes(b"x" * 200_000)
-    with adb_device(tmp_path, "shell_v2,cmd") as device, phone(device, server) as link:
+    old = Phone("p", tmp_path, features=("shell_v2", "cmd"))
+    with (
+        phone_served(old) as port,
+        AdbConfig(serial=f"127.0.0.1:{port}", server=server).open() as link,
+    ):
         link.push(tmp_path / "here", str(tmp_path / "there"), OPTIONS)
         link.pull(str(tmp_path / "there"), tmp_path / "back", OPTIONS)
     assert (tmp_path / "back").read_bytes() == b"x" * 200_000
 
 
-def test_a_shell_without_statuses_is_refused_by_name(server: int, tmp_path: Path) -> None:
+def test_a_shell_without_statuses_is_refused_by_name(server: str, tmp_path: Path) -> None:
+    old = Phone("p", tmp_path, features=("cmd", "stat_v2"))
     with (
-        adb_device(tmp_path, "cmd,stat_v2") as device,
-        phone(device, server) as link,
-        pytest.raises(ConfigError, match="has no shell_v2"),
+        phone_served(old) as port,
+        AdbConfig(serial=f"127.0.0.1:{port}", server=server).open() as link,
+        pytest.raises(ConfigError, match=f"the device 127.0.0.1:{port} .* has no shell_v2"),
     ):
         link.run("true", timeout=20)
 
 
-def test_the_link_is_opened_again_after_the_cable_was_pulled(
-    device: AdbDevice, server: int
-) -> None:
-    with phone(device, server) as link:
-        threading.Timer(0.3, device.drop).start()
+def test_the_link_is_opened_again_after_the_cable_was_pulled(board: Served, server: str) -> None:
+    board.faults.add(Drop(on="shell", matching="sleep 30"))
+    with AdbConfig(serial=board.address, server=server).open() as link:
         with pytest.raises(DeviceLost, match=r"was (disconnected|lost)"):
             link.run("sleep 30", timeout=20)
         assert link.run("echo again", timeout=20).text == "again\n"
 
 
 def test_a_killed_server_is_the_hosts_failure_and_its_successor_is_used(
-    device: AdbDevice, tmp_path: Path
+    board: Served, tmp_path: Path
 ) -> None:
-    with official_server(tmp_path) as port:
-        link = phone(device, port)
+    with official_adb("29", tmp_path) as adb:
+        link = AdbConfig(serial=board.address, server=adb.address).open()
         link.run("true", timeout=20)
-    with pytest.raises(LinkError) as caught:
-        link.run("true", timeout=20)
-    assert caught.value.is_of_host
-    assert "adb start-server" in (caught.value.hint or "")
-    with official_server(tmp_path, port=port), link:
-        assert link.run("echo again", timeout=20).text == "again\n"
+        adb.server.kill()
+        adb.server.wait(10)
+        with pytest.raises(LinkError) as caught:
+            link.run("true", timeout=20)
+        assert caught.value.is_of_host
+        assert "adb start-server" in (caught.value.hint or "")
+        adb.server = adb.start_server()
+        with link:
+            assert link.run("echo again", timeout=20).text == "again\n"
 
 
-def test_restarts_are_requested_by_their_kinds(device: AdbDevice, server: int) -> None:
-    with phone(device, server) as link:
-        link.request_reboot(timeout=20)
-        link.request_reboot("bootloader", timeout=20)
-        assert device.boots == ["", "bootloader"]
+def test_a_restart_is_proven_by_the_boot_id(board: Served, server: str) -> None:
+    with AdbConfig(serial=board.address, server=server).open() as link:
+        before = boot_id(link, timeout=20)
+        assert reboot(link, timeout=20) not in (before, None)
         with pytest.raises(ConfigError, match="flashd"):
             link.request_reboot("flashd", timeout=20)
 
@@ -279,11 +262,9 @@ def test_the_usual_server_is_adbs_own(monkeypatch: pytest.MonkeyPatch) -> None:
         usual_address()
 
 
-def test_a_long_start_is_limited_by_the_options(tmp_path: Path) -> None:
-    with official_server(tmp_path) as port:
-        config = AdbConfig(serial="no-such", server=f"127.0.0.1:{port}")
-        with (
-            config.open(OpenOptions(timeout=5)) as link,
-            pytest.raises(LinkRefused, match="has no device no-such"),
-        ):
-            link.run("true", timeout=5)
+def test_a_phone_that_the_server_lacks_is_named(server: str) -> None:
+    with (
+        AdbConfig(serial="no-such", server=server).open(OpenOptions(timeout=5)) as link,
+        pytest.raises(LinkRefused, match="has no device no-such"),
+    ):
+        link.run("true", timeout=5)

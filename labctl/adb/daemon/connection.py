@@ -39,6 +39,8 @@ class Connection(asyncio.BufferedProtocol, Carrier, Line, Peer):
     in the upper half. A stream that the host opened has the host's number on both sides.
     """
 
+    protocol = "adb"
+
     def __init__(
         self,
         phone: Phone,

@@ -167,10 +167,12 @@ class _FileService:
         bits = mode & 0o777
         bits |= (bits >> 3) & 0o070
         bits |= (bits >> 3) & 0o007
+        is_file = stat.S_ISREG(file.stat().st_mode)  # a device is this host's
         offset = 0
         try:
             try:
-                await file.change(lambda descriptor: os.fchmod(descriptor, bits))
+                if is_file:
+                    await file.change(lambda descriptor: os.fchmod(descriptor, bits))
                 while True:
                     data, modified = await self._block()
                     if data is None:
@@ -184,8 +186,9 @@ class _FileService:
             except (RuntimeError, EOFError) as error:  # lz4's own
                 await self._drain()
                 raise _Refused("decompress failed") from error
-            with suppress(OSError):  # as adbd does
-                await file.change(lambda descriptor: os.utime(descriptor, (modified, modified)))
+            if is_file:
+                with suppress(OSError):  # as adbd does
+                    await file.change(lambda descriptor: os.utime(descriptor, (modified, modified)))
         finally:
             file.close()
 

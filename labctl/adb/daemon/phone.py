@@ -24,10 +24,11 @@ class Phone(Board):
     product: str = "virtual"
     model: str = "Virtual"
     device: str = "virtual"
+    features: tuple[str, ...] = FEATURES
 
     @property
     def banner(self) -> bytes:
         """The phone's name and features, as it tells its hosts."""
         names = {"name": self.product, "model": self.model, "device": self.device}
         properties = "".join(f"ro.product.{key}={value};" for key, value in names.items())
-        return f"device::{properties}features={','.join(FEATURES)}".encode()
+        return f"device::{properties}features={','.join(self.features)}".encode()
