@@ -40,8 +40,9 @@ class FaultyStorage(Storage):
 
     def read(self, descriptor: int, count: int, offset: int) -> bytes:
         """Read bytes; a fault may change one bit or return fewer bytes."""
-        for _, fault in self._operation.all(Truncate):
+        for match, fault in self._operation.all(Truncate):
             if super().size(descriptor) > fault.after_bytes:
+                match.apply()
                 count = min(count, max(fault.after_bytes - offset, 0))
         return self._corrupted(super().read(descriptor, count, offset), offset)
 
