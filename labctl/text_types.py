@@ -182,6 +182,26 @@ HdcKey = Annotated[
 ]
 
 
+_ADB_SERIAL_PATTERN = r"^[^\x00-\x20\x7f]([^\x00-\x1f\x7f]{0,253}[^\x00-\x20\x7f])?$"
+
+
+def _adb_serial(text: str) -> str:
+    if not re.fullmatch(_ADB_SERIAL_PATTERN, text):
+        raise ValueError("must be a serial as `adb devices -l` shows it")
+    return text
+
+
+#: Name of a phone on an adb server.
+AdbSerial = Annotated[
+    str,
+    Checked(
+        _adb_serial,
+        pattern=_ADB_SERIAL_PATTERN,
+        examples=["R5CT30XXXXX", "192.168.1.30:5555", "usb:1-1"],
+    ),
+]
+
+
 def _ssh_address(text: str) -> str:
     if not re.fullmatch(_HOST, text):
         split_endpoint(text)

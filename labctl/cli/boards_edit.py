@@ -20,9 +20,9 @@ from labctl.transport.ssh.config import SshConfig
     shell_complete=TARGET,
     help="Machine type; default: what the board is, else that of the lab's boards.",
 )
-@click.option("--server", metavar="HOST:PORT", help="The hdc server that knows the KEY.")
+@click.option("--server", metavar="HOST:PORT", help="The hdc or adb server that knows the board.")
 @click.argument("name")
-@click.argument("place", metavar="HOST:PORT|KEY|ssh:[USER@]HOST[:PORT]")
+@click.argument("place", metavar="HOST:PORT|KEY|adb:SERIAL|ssh:[USER@]HOST[:PORT]")
 @click.pass_obj
 def add(
     invocation: Invocation, *, name: str, place: str, target: str | None, server: str | None
@@ -30,7 +30,8 @@ def add(
     """Add a board to devices.yaml.
 
     HOST:PORT is the address of the board's hdc daemon. For a board behind an hdc server, KEY is its
-    key in `labctl hdc list targets`. Everything else in the file stays as it is.
+    key in `labctl hdc list targets`; for a phone, SERIAL is its serial in `adb devices`.
+    Everything else in the file stays as it is.
     """
     lab = lab_of(invocation)
     check_new_board(lab, lab.lab, name)  # before any contact
@@ -79,13 +80,19 @@ def _keys(name: str, place: str, server: str | None) -> dict[str, str | int]:
         show_host_key(name, SshConfig(host=host, port=port, user=user))
         keys = {"kind": "ssh", "host": host, "port": port, "user": user, "workdir": SSH_WORKDIR}
         return {key: value for key, value in keys.items() if value is not None}
+    if place.startswith("adb:"):
+        found: dict[str, str | int] = {"kind": "adb", "serial": place.removeprefix("adb:")}
+        found |= {"server": server} if server else {}
+        if ":" in str(found["serial"]) and (workdir := own_workdir(name, found)):
+            found["workdir"] = workdir
+        return found
     if server is not None or ":" not in place:
         return {"link": "server", "key": place, **({"server": server} if server else {})}
     try:
         split_endpoint(place)
     except ValueError as error:
         raise ConfigError(f"{place}: {error}") from None
-    found: dict[str, str | int] = {"link": "tcp", "address": place}
-    if is_on_loopback(place) and (workdir := own_workdir(name, place)):
+    found = {"link": "tcp", "address": place}
+    if is_on_loopback(place) and (workdir := own_workdir(name, found)):
         found["workdir"] = workdir
     return found

@@ -25,6 +25,7 @@ from labctl.text_types import (
     split_endpoint,
     split_hop,
 )
+from labctl.transport.adb import AdbConfig
 from labctl.transport.base import OpenOptions, check_remote_path
 from labctl.transport.built_in import TRANSPORTS
 from labctl.transport.hdc import HDC_SERVER, HdcServerConfig, HdcTcpConfig
@@ -34,6 +35,7 @@ from labctl.transport.ssh.config import SshConfig
 _FIRST_RECIPE = Path("recipes") / "first.yaml"
 _SERVER_SECONDS = 10.0
 _BOARD_SECONDS = 5.0
+_NOT_WAYS = ("kind", "link", "workdir", "target")
 #: A folder on common Linux systems that survives a restart.
 SSH_WORKDIR = "/var/tmp/labctl"  # noqa: S108 - the board's
 
@@ -104,7 +106,7 @@ def init(
     for name, keys in found.items():
         keys["target"] = target_of_board(name, keys, target, folder) or DEFAULT_TARGET
         at = str(keys.get("address", ""))
-        if at and is_on_loopback(at) and (workdir := own_workdir(name, at)):
+        if at and is_on_loopback(at) and (workdir := own_workdir(name, keys)):
             keys["workdir"] = workdir
     for name, keys in found.items():
         if virtual and (name == "virtual" or keys.get("address") == VIRTUAL_BOARD_ADDRESS):
@@ -216,21 +218,25 @@ def target_of_board(
     return asked or fitting or written
 
 
-def _config(keys: Mapping[str, str | int]) -> HdcTcpConfig | HdcServerConfig | SshConfig:
+def _config(
+    keys: Mapping[str, str | int],
+) -> HdcTcpConfig | HdcServerConfig | SshConfig | AdbConfig:
     """Return the transport of a board from its keys in devices.yaml."""
-    ways: dict[str, Any] = {k: v for k, v in keys.items() if k not in ("kind", "link", "workdir")}
+    ways: dict[str, Any] = {k: v for k, v in keys.items() if k not in _NOT_WAYS}
     if keys.get("kind") == "ssh":
         return SshConfig(**ways)
+    if keys.get("kind") == "adb":
+        return AdbConfig(**ways)
     return HdcServerConfig(**ways) if keys["link"] == "server" else HdcTcpConfig(**ways)
 
 
-def own_workdir(name: str, address: str) -> str | None:
+def own_workdir(name: str, keys: Mapping[str, str | int]) -> str | None:
     """Return a virtual board's workdir; None for a tunnel to a real board, or without an answer."""
     from labctl.board.facts import virtual_workdir
 
     try:
         options = OpenOptions(timeout=_BOARD_SECONDS)
-        with HdcTcpConfig(address=address).open(options) as board:
+        with _config(keys).open(options) as board:
             return virtual_workdir(board, timeout=_BOARD_SECONDS)
     except InfraError as error:
         note(

@@ -4,6 +4,7 @@ import json
 import platform
 import shutil
 import textwrap
+from collections.abc import Mapping
 from pathlib import Path
 from typing import get_args
 
@@ -24,13 +25,13 @@ from labctl.config.init_files import VIRTUAL_BOARD_ADDRESS, board_entry
 from labctl.config.lab import FILE_NAME, Board, LabFile, find_lab
 from labctl.config.target import DEFAULT_TARGET, load_target
 from labctl.config.yaml.document import read_text
+from labctl.daemon.daemon import PortTaken
 from labctl.errors import ConfigError, ToolMissing
 from labctl.hdc.daemon.authorisation import Authorisation, Mode
-from labctl.hdc.daemon.daemon import PortTaken
 from labctl.hdc.daemon.version_profile import Version
 from labctl.text_types import NAME_RULE, is_name, split_endpoint
 from labctl.transport.built_in import TRANSPORTS
-from labctl.virtual.board import Served, VirtualBoard, serve
+from labctl.virtual.board import PROTOCOLS, Protocol, Served, VirtualBoard, serve
 from labctl.virtual.fault_script import load_script
 
 _LAST_PORT = 65535
@@ -75,6 +76,13 @@ SHIM_PRODUCT, SHIM = "sandbox-shim", "exec_shim.so"
     help="Run this target's programs, with its emulator; default: target of the lab's board NAME.",
 )
 @click.option("--emulator", help="Run ARM64 programs with this emulator (its words in one string).")
+@click.option(
+    "--protocol",
+    type=click.Choice(PROTOCOLS),
+    default="hdc",
+    show_default=True,
+    help="hdc: a board with OpenHarmony; adb: an Android phone.",
+)
 @click.option(
     "--hdc-version",
     type=click.Choice(get_args(Version)),
@@ -129,6 +137,7 @@ def virtual_board(
     count: int,
     target: str | None,
     emulator: str | None,
+    protocol: Protocol,
     hdc_version: Version,
     auth: str | None,
     known_keys: tuple[Path, ...],
@@ -142,12 +151,13 @@ def virtual_board(
 ) -> None:
     """Serve virtual boards until interrupted.
 
-    A virtual board is an hdc daemon on loopback, a folder and a shell. It runs every command that
-    it receives as the user who started it: use it for trials and tests only. The first start
-    compiles its agent for this host, which takes seconds.
+    A virtual board is a daemon of hdc or adb on loopback, a folder and a shell. It runs every
+    command that it receives as the user who started it: use it for trials and tests only. The first
+    start compiles its agent for this host, which takes seconds.
     """
     if ctx.invoked_subcommand:
         return
+    _require_hdc(protocol, {"--auth": auth, "--known-key": known_keys, "--effects": effects})
     plain = name if count == 1 else f"{name}-{count}"
     if not is_name(plain):
         raise click.BadParameter(f"{plain!r}: must be {NAME_RULE}", param_hint="--name")
@@ -176,6 +186,7 @@ def virtual_board(
             emulator=words,
             preload=shim,
             faults=faults,
+            protocol=protocol,
             version=hdc_version,
             authorisation=_authorisation(auth, known_keys),
             memory_bytes=memory,
@@ -195,7 +206,7 @@ def virtual_board(
             click.echo(f"note: {note}")
         click.echo("Its commands run as you. Stop it with Ctrl-C. For devices.yaml:\n\nboards:")
         for board in boards:
-            click.echo(_snippet(board, shown_target))
+            click.echo(_snippet(board, shown_target, protocol))
 
     try:
         serve(plans, ready)
@@ -222,6 +233,13 @@ def _port_of(name: str, own: Board | None) -> tuple[int, str]:
     """Return the port of the lab's board of that name, and the place of this setting."""
     port = own.transport.port_on_this_host if own else None
     return (_PORT, "the default") if port is None else (port, f"boards.{name} in {FILE_NAME}")
+
+
+def _require_hdc(protocol: Protocol, given: Mapping[str, object]) -> None:
+    """Refuse options that only boards with hdc have."""
+    wrong = [option for option, value in given.items() if value and protocol != "hdc"]
+    if wrong:
+        raise click.UsageError(f"{', '.join(wrong)}: only with --protocol hdc")
 
 
 def _authorisation(auth: str | None, known_keys: tuple[Path, ...]) -> Authorisation | None:
@@ -289,6 +307,10 @@ def _emulator_words(target: str | None, emulator: str | None, lab: Path | None) 
     return (str(Path(program).resolve()), *words[1:])
 
 
-def _snippet(board: Served, target: str) -> str:
-    keys = {"link": "tcp", "address": board.address, "workdir": str(board.workdir)}
-    return textwrap.indent(board_entry(board.name, keys, target).rstrip(), "  ")
+def _snippet(board: Served, target: str, protocol: Protocol) -> str:
+    way, first = {"link": "tcp", "address": board.address}, ""
+    if protocol == "adb":
+        way = {"kind": "adb", "serial": board.address}
+        first = f"  # first: adb connect {board.address}\n"
+    keys = {**way, "workdir": str(board.workdir)}
+    return first + textwrap.indent(board_entry(board.name, keys, target).rstrip(), "  ")

@@ -225,6 +225,18 @@ class Transport(ABC):
         """Return the functions of hdc. Raises ConfigError with ``purpose`` if the link has none."""
         raise ConfigError(f"{self.label} cannot {purpose}", hint="boards over hdc can")
 
+    def request_reboot(self, how: Reboot = "", *, timeout: float) -> None:
+        """Request a restart, and close the link: the board will end it anyway.
+
+        :func:`labctl.transport.readiness.reboot` also waits for it. Raises ConfigError (not
+        possible over this link), LinkError.
+        """
+        del timeout
+        raise ConfigError(
+            f"{self.label} cannot be restarted {how}".rstrip(),
+            hint="boards over hdc and phones over adb can",
+        )
+
     @property
     def name(self) -> str | None:
         """The board's own name; None if the link does not report it. Raises LinkError."""

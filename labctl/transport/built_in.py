@@ -5,8 +5,9 @@
 
 from typing import Final
 
+from labctl.transport.adb import AdbConfig
 from labctl.transport.hdc import HdcServerConfig, HdcTcpConfig
 from labctl.transport.local import LocalConfig
 from labctl.transport.ssh.config import SshConfig
 
-TRANSPORTS: Final = (HdcTcpConfig, HdcServerConfig, SshConfig, LocalConfig)
+TRANSPORTS: Final = (HdcTcpConfig, HdcServerConfig, AdbConfig, SshConfig, LocalConfig)

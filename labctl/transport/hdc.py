@@ -92,10 +92,7 @@ class HdcTransport(LinkedTransport[HostLink]):
             yield Forwarded(forwarding.listen, link)
 
     def request_reboot(self, how: Reboot = "", *, timeout: float) -> None:
-        """Request a restart, and close the link: the board will end it anyway.
-
-        :func:`labctl.transport.readiness.reboot` also waits for it.
-        """
+        """Request a restart; see :class:`Transport`."""
         hdc.reboot(self.connected(), how, timeout=timeout)
         self.close()
 

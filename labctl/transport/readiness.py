@@ -100,10 +100,9 @@ def reboot(transport: Transport, how: Reboot = "", *, timeout: float) -> str | N
     until it is gone, and return None. ``timeout`` (s) limits the total. Raises ConfigError (not
     possible over this link), LinkError, BoardError (it did not restart in time).
     """
-    device = transport.over_hdc(f"be restarted {how}".rstrip())
     deadline = time.monotonic() + timeout
     before = boot_id(transport, timeout=min(timeout, _ANSWER_SECONDS))
-    device.request_reboot(how, timeout=min(timeout, _ANSWER_SECONDS))
+    transport.request_reboot(how, timeout=min(timeout, _ANSWER_SECONDS))
     seen = [before]
     silences = 0
     last: InfraError | None = None

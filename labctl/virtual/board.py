@@ -1,4 +1,4 @@
-"""Virtual boards: a directory, an hdc daemon on loopback, and a sandbox to run commands in."""
+"""Virtual boards: a directory, a daemon on loopback, and a sandbox to run commands in."""
 
 import asyncio
 import ipaddress
@@ -9,22 +9,29 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from labctl import interrupts
+from labctl.adb.daemon.daemon import Daemon as AdbDaemon
+from labctl.adb.daemon.phone import Phone
+from labctl.daemon.limits import allow_boards
 from labctl.errors import ConfigError, HostError, HostTimeout
 from labctl.files import host_writes
 from labctl.hdc.daemon.authorisation import Authorisation
 from labctl.hdc.daemon.board import Board
-from labctl.hdc.daemon.daemon import Daemon
-from labctl.hdc.daemon.limits import allow_boards
+from labctl.hdc.daemon.daemon import Daemon as HdcDaemon
 from labctl.hdc.daemon.version_profile import Version
 from labctl.locks import locked
+from labctl.virtual.android import show_android
 from labctl.virtual.control import ControlSocket
 from labctl.virtual.effects_log import EffectsLog
 from labctl.virtual.fault_injector import FaultInjector
 from labctl.virtual.fault_script import FaultScript
 from labctl.virtual.sandbox import WORKDIR, Sandbox, boot, kill_boot, kill_process, most_wasteful
+
+#: Protocol that a virtual board's daemon speaks.
+Protocol = Literal["hdc", "adb"]
+PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
 
 _LOCK_FILE = ".labctl-lock"
 
@@ -34,7 +41,8 @@ class VirtualBoard:
     """Settings of a virtual board. ``port`` 0 lets the system choose.
 
     ``emulator`` and ``preload`` make ARM64 programs run (see :func:`labctl.virtual.sandbox.boot`).
-    ``faults`` are the faults to inject. ``version`` is the imitated release of hdcd.
+    ``faults`` are the faults to inject. ``protocol`` decides the daemon, and what its shell has of
+    OpenHarmony or Android. ``version`` is the imitated release of hdcd.
     ``authorisation`` says which hosts are admitted; None admits all. Commands run as the invoking
     user: this is a test double, not a jail.
     """
@@ -46,6 +54,7 @@ class VirtualBoard:
     emulator: tuple[str, ...] = ()
     preload: Path | None = None
     faults: FaultScript | None = None
+    protocol: Protocol = "hdc"
     version: Version = "3.2.0c"
     authorisation: Authorisation | None = None
     #: The board's kernel has PID namespaces; its shell may make them if this host permits it.
@@ -97,10 +106,12 @@ class _Running:
         self._directory = plan.directory.resolve()
         self._guard = ExitStack()
         self._sandbox: Sandbox
-        self._daemon: Daemon
+        self._daemon: HdcDaemon | AdbDaemon
         self._faults = FaultInjector(plan.faults)
         self._effects: EffectsLog | None = None
-        self._control = ControlSocket(self._directory, self._faults, plan.authorisation)
+        self._control = ControlSocket(
+            self._directory, self._faults, plan.authorisation, self._restart_later
+        )
         self._work: set[asyncio.Task[None]] = set()
         self._restarting: asyncio.Task[None] | None = None
         self._failures: list[BaseException] = []
@@ -229,23 +240,31 @@ class _Running:
                 self._sandbox.fakes.lack_pid_namespaces()
             if plan.memory_bytes is not None:
                 self._sandbox.fakes.show_memory(plan.memory_bytes)
-        self._daemon = Daemon(
-            Board(
-                name=plan.name,
-                directory=self._directory,
-                shell=self._sandbox.shell,
-                environment=self._sandbox.environment,
-                on_reboot=lambda how: self.spawn(self.restart(how)),
-                interference=self._effects or self._faults,
-                version=plan.version,
-                authorisation=plan.authorisation,
-            )
-        )
+            if plan.protocol == "adb":
+                show_android(self._directory, self._sandbox.programs, plan.name)
+        self._daemon = self._new_daemon()
         try:
             return await self._daemon.start(plan.host, port)
         except BaseException:
             kill_boot(self._sandbox.boot_id)
             raise
+
+    def _restart_later(self, how: str) -> None:
+        self.spawn(self.restart(how))
+
+    def _new_daemon(self) -> HdcDaemon | AdbDaemon:
+        plan = self._plan
+        board: dict[str, Any] = {
+            "name": plan.name,
+            "directory": self._directory,
+            "shell": self._sandbox.shell,
+            "environment": self._sandbox.environment,
+            "on_reboot": self._restart_later,
+            "interference": self._effects or self._faults,
+        }
+        if plan.protocol == "adb":
+            return AdbDaemon(Phone(**board))
+        return HdcDaemon(Board(**board, version=plan.version, authorisation=plan.authorisation))
 
     async def _power_off(self) -> None:
         self._daemon.cut()

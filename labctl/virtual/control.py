@@ -6,6 +6,7 @@ gets one back:
     {"do": "add", "fault": {"fault": "drop", "on": "send"}}  -> {"number": 3}
     {"do": "list"} -> {"faults": [{"number": 3, "name": "drop", "fault": {…}, "matched": 1, …}]}
     {"do": "clear"}, {"do": "thaw"}                          -> {}
+    {"do": "restart", "how": ""}                             -> {}
     {"do": "decide", "allow": true} -> {"keys": [fingerprints of the hosts that waited for it]}
 
 The answer to an invalid request is ``{"error": TEXT}``.
@@ -15,7 +16,7 @@ import asyncio
 import json
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -26,11 +27,11 @@ from pydantic import ValidationError
 from labctl.errors import ConfigError, HostError
 from labctl.files import host_writes
 from labctl.hdc.daemon.authorisation import Authorisation
-from labctl.hdc.tcp import close_server
+from labctl.tcp import close_server
 from labctl.virtual.fault_injector import FaultInjector
 from labctl.virtual.fault_script import ANY_FAULT, Fault, FaultState
 
-_NAME = ".labctl-control"
+NAME = ".labctl-control"
 _MOST_BYTES = 1 << 16
 _ANSWER_SECONDS = 10.0
 
@@ -38,8 +39,15 @@ _ANSWER_SECONDS = 10.0
 class ControlSocket:
     """The board's end of the control socket."""
 
-    def __init__(self, directory: Path, faults: FaultInjector, authorisation: Authorisation | None):
+    def __init__(
+        self,
+        directory: Path,
+        faults: FaultInjector,
+        authorisation: Authorisation | None,
+        restart: Callable[[str], None],
+    ):
         self._directory = directory
+        self._restart = restart
         self._faults = faults
         self._authorisation = authorisation
         self._server: asyncio.Server | None = None
@@ -50,11 +58,11 @@ class ControlSocket:
         """Listen. Raises HostError."""
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            with host_writes(self._directory / _NAME), _short(self._directory) as path:
+            with host_writes(self._directory / NAME), _short(self._directory) as path:
                 with suppress(FileNotFoundError):
-                    (self._directory / _NAME).unlink()
+                    (self._directory / NAME).unlink()
                 sock.bind(path)
-                (self._directory / _NAME).chmod(0o600)  # before anybody can connect
+                (self._directory / NAME).chmod(0o600)  # before anybody can connect
             self._server = await asyncio.start_unix_server(
                 self._answer, sock=sock, limit=_MOST_BYTES
             )
@@ -72,7 +80,7 @@ class ControlSocket:
             await self._server.wait_closed()
             self._server = None
             with suppress(FileNotFoundError):
-                (self._directory / _NAME).unlink()
+                (self._directory / NAME).unlink()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._is_over:
@@ -103,6 +111,8 @@ class ControlSocket:
                     self._faults.clear()
                 case {"do": "thaw"}:
                     self._faults.thaw()
+                case {"do": "restart", "how": str(how)}:
+                    self._restart(how)
                 case {"do": "decide", "allow": bool(allow)}:
                     lock = self._authorisation
                     waiting = lock.pending if lock else ()
@@ -172,6 +182,6 @@ def _short(directory: Path) -> Iterator[str]:
     """Make a path for the socket that fits into a socket address (108 bytes)."""
     folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        yield f"/proc/self/fd/{folder}/{_NAME}"
+        yield f"/proc/self/fd/{folder}/{NAME}"
     finally:
         os.close(folder)

@@ -26,12 +26,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from labctl.daemon.hooks import Interference, Line, Storage, Wire
 from labctl.errors import HostError
-from labctl.hdc.daemon.hooks import Interference, Line, Storage, Wire
 from labctl.hdc.messages import Buffer
-from labctl.hdc.wire import Command
 from labctl.virtual.inotify import Change, FolderWatch
-from labctl.virtual.operation import begun_by
+from labctl.virtual.packets import PACKETS
 
 _EPOCH = re.compile(r"--epoch '?(\d+)|/incoming/(\d+)(?:/|$)")
 #: Path that an agent's command changes even after the command has ended.
@@ -159,23 +158,24 @@ class _LoggedWire(Wire):
     def __init__(self, line: Line, inner: Wire, log: EffectsLog, connection: int):
         super().__init__(line)
         self._inner = inner
+        self._packets = PACKETS[line.protocol]
         self._log = log
         self._connection = connection
         self._epoch: int | None = None
         self._operations: dict[int, int] = {}
 
     def incoming(self, channel: int, command: int, data: memoryview) -> None:
-        if channel not in self._operations and (begun := begun_by(command, data)):
+        if channel not in self._operations and (begun := self._packets.begun_by(command, data)):
             kind, text = begun
             if kind != "handshake":
                 number, actor = self._log.begin(self._connection, kind, text, self._epoch)
                 self._operations[channel], self._epoch = number, actor.epoch
         self._inner.incoming(channel, command, data)
-        if command == Command.CHANNEL_CLOSE:
+        if command == self._packets.end:
             self._end(channel)
 
     def outgoing(self, channel: int, command: int, *data: Buffer) -> None:
-        if command == Command.CHANNEL_CLOSE:
+        if command == self._packets.end:
             self._end(channel)
         self._inner.outgoing(channel, command, *data)
 

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
+from labctl.daemon.hooks import Interference, Line
 from labctl.errors import ConfigError
-from labctl.hdc.daemon.hooks import Interference, Line
 from labctl.virtual.fault_script import (
     ClockJump,
     Drop,

@@ -5,10 +5,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
+from labctl.daemon.hooks import Buffer, Line, Storage, Wire
 from labctl.errors import ProtocolError
-from labctl.hdc.daemon.hooks import Line, Storage, Wire
-from labctl.hdc.messages import Buffer
-from labctl.hdc.wire import Command, encode_packet
 from labctl.virtual.delay_queue import DelayQueue
 from labctl.virtual.fault_script import (
     Delay,
@@ -24,7 +22,8 @@ from labctl.virtual.fault_script import (
     Timed,
     Truncate,
 )
-from labctl.virtual.operation import FaultMatch, Operation, begun_by
+from labctl.virtual.operation import FaultMatch, Operation
+from labctl.virtual.packets import PACKETS
 from labctl.virtual.storage import FaultyStorage
 
 #: Bytes that may be queued for a slow link before a writer must wait.
@@ -52,6 +51,7 @@ class FaultyWire(Wire):
     def __init__(self, line: Line, faults: BoardFaults):
         super().__init__(line)
         self._faults = faults
+        self._packets = PACKETS[line.protocol]
         self._operations: dict[int, Operation] = {}
         self._room = asyncio.Event()
         self._room.set()
@@ -64,7 +64,8 @@ class FaultyWire(Wire):
 
     def incoming(self, channel: int, command: int, data: memoryview) -> None:
         """Handle a packet from the host."""
-        operation = self._operations.get(channel) or self._begun(channel, command, data)
+        key = self._packets.key(channel, command)
+        operation = self._operations.get(key) or self._begun(key, command, data)
         if operation is None:
             self._take(channel, command, data)
             return
@@ -73,28 +74,30 @@ class FaultyWire(Wire):
         first = [match for match in matches if isinstance(match.fault, _BEFORE)]
         if self._cut_by(channel, first):
             return
-        if not self._pretended(operation, channel, command):
+        if not self._pretended(operation, channel):
             delay, copies = self._lateness(operation, "in")
             for _ in range(copies):
                 self._take(channel, command, data, delay=delay, rate=self._rate(operation))
         self._cut_by(channel, [match for match in matches if match not in first])
-        if command == Command.CHANNEL_CLOSE:
+        if command == self._packets.end:
             self._operations.pop(channel, None)
 
     def outgoing(self, channel: int, command: int, *data: Buffer) -> None:
         """Handle a packet to the host."""
         if self._over or self._mute:
             return
-        operation = self._operations.get(channel)
+        operation = self._operations.get(self._packets.key(channel, command))
         body = b"".join(data)
         if operation is None:
-            self._give(encode_packet(channel, command, body))
+            self._give(self._line.encode(channel, command, body))
             return
-        if command == Command.ECHO_RAW:
-            whole, body = body, self._shortened(operation, body)
-            if whole and not body:
-                return
-        raw = encode_packet(channel, command, body)
+        shorter = self._packets.shortened(
+            command, operation.kind, body, partial(self._shortened, operation)
+        )
+        if shorter is None:
+            return
+        body = shorter
+        raw = self._line.encode(channel, command, body)
         before = operation.moved
         operation.move("out", len(body))
         matches = self._newly_due(operation)
@@ -111,7 +114,7 @@ class FaultyWire(Wire):
         delay, copies = self._lateness(operation, "out")
         for _ in range(copies):
             self._give(raw, delay=delay, rate=self._rate(operation))
-        if command == Command.CHANNEL_CLOSE:
+        if command == self._packets.end:
             self._operations.pop(channel, None)
 
     def storage(self, channel: int) -> Storage:
@@ -162,7 +165,7 @@ class FaultyWire(Wire):
     # Internal
 
     def _begun(self, channel: int, command: int, data: memoryview) -> Operation | None:
-        begun = begun_by(command, data)
+        begun = self._packets.begun_by(command, data)
         if begun is None:
             return None
         if channel != 0:
@@ -188,12 +191,12 @@ class FaultyWire(Wire):
                 act()
         return self._over
 
-    def _pretended(self, operation: Operation, channel: int, command: int) -> bool:
+    def _pretended(self, operation: Operation, channel: int) -> bool:
         """Report that a reboot begins, but do nothing."""
-        lies = operation.all(Lie) if command == Command.UNITY_REBOOT else []
+        lies = operation.all(Lie) if operation.kind == "reboot" else []
         for match, _ in lies:
             match.apply()
-            self.outgoing(channel, Command.CHANNEL_CLOSE, b"\x01")
+            self._packets.accept_reboot(channel, self.outgoing)
         return bool(lies)
 
     def _shortened(self, operation: Operation, output: bytes) -> bytes:

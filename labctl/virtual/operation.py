@@ -3,26 +3,9 @@
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from labctl.hdc.messages import TransferConfig
-from labctl.hdc.wire import Command
 from labctl.virtual.fault_script import Fault, Injected, Kind
 
 F = TypeVar("F", bound=Fault)
-
-#: The packets that begin an operation. (FILE_MODE may come before FILE_CHECK, without the path.)
-_BEGINNINGS: dict[int, Kind] = {
-    Command.HANDSHAKE: "handshake",
-    Command.UNITY_EXECUTE: "shell",
-    Command.UNITY_HILOG: "shell",
-    Command.SHELL_INIT: "interactive",
-    Command.FILE_CHECK: "send",
-    Command.FILE_INIT: "receive",
-    Command.FORWARD_CHECK: "forward",
-    Command.FORWARD_INIT: "reverse",
-    Command.UNITY_REBOOT: "reboot",
-}
-#: In FORWARD_CHECK the node follows the context's number and 8 empty bytes.
-_NODE_OFFSET = 12
 
 
 @dataclass
@@ -72,16 +55,3 @@ class Operation:
     def all(self, kind: type[F]) -> list[tuple[FaultMatch, F]]:
         """Return the faults of a class."""
         return [(match, match.fault) for match in self.matches if isinstance(match.fault, kind)]
-
-
-def begun_by(command: int, data: memoryview) -> tuple[Kind, str] | None:
-    """Return the kind and text of the operation a packet begins. Raises ProtocolError."""
-    kind = _BEGINNINGS.get(command)
-    if kind is None or kind == "handshake":
-        return None if kind is None else (kind, "")
-    raw = bytes(data)
-    if kind == "send":
-        return kind, TransferConfig.decode(data).path
-    if kind == "forward":
-        raw = raw[_NODE_OFFSET:]
-    return kind, raw.split(b"\0")[0].decode(errors="replace")

@@ -3,7 +3,7 @@
 import errno
 import os
 
-from labctl.hdc.daemon.hooks import Storage
+from labctl.daemon.hooks import Storage
 from labctl.hdc.messages import Buffer
 from labctl.virtual.fault_script import Corrupt, Lie, NoSpace, PermissionDenied, ReadOnly, Truncate
 from labctl.virtual.operation import Operation
@@ -40,8 +40,9 @@ class FaultyStorage(Storage):
 
     def read(self, descriptor: int, count: int, offset: int) -> bytes:
         """Read bytes; a fault may change one bit or return fewer bytes."""
-        for _, fault in self._operation.all(Truncate):
+        for match, fault in self._operation.all(Truncate):
             if super().size(descriptor) > fault.after_bytes:
+                match.apply()
                 count = min(count, max(fault.after_bytes - offset, 0))
         return self._corrupted(super().read(descriptor, count, offset), offset)
 

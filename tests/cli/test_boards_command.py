@@ -1,16 +1,20 @@
 import codecs
 import json
+import platform
 import socket
 from pathlib import Path
 
 import pytest
+from official_adb import official_adb
 
 from labctl.board.status import BoardStatus
 from labctl.cli.root import run_cli
 from labctl.config.lab import find_lab
 from labctl.config.lab_edit import add_board, remove_boards
 from labctl.errors import ConfigError
+from labctl.transport.adb import AdbConfig
 from labctl.transport.built_in import TRANSPORTS
+from labctl.virtual.board import VirtualBoard, serving
 
 BOARD = """\
   {name}:
@@ -198,3 +202,18 @@ def test_on_a_terminal_a_detail_wraps_under_itself(
         assert all(len(line) <= columns for line in lines)
         assert lines[0].startswith("rk1  connected     rk3568  hdc 192.0.2.1:5555")
         assert [lines[0][47:], *(line.strip() for line in lines[1:])] == expected
+
+
+def test_a_phone_is_added_by_its_serial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "devices.yaml").write_text("boards: {}\n")
+    monkeypatch.chdir(tmp_path)
+    with (
+        serving(VirtualBoard("p", tmp_path / "p", protocol="adb")) as (phone,),
+        official_adb("29", tmp_path) as adb,
+    ):
+        place = f"adb:{phone.address}"
+        assert run_cli(["boards", "add", "p", place, "--server", adb.address]) == 0
+    added = find_lab(tmp_path, TRANSPORTS).board("p")
+    assert added.transport == AdbConfig(serial=phone.address, server=adb.address)
+    assert added.workdir == str(phone.workdir)
+    assert added.target == f"host-{platform.machine()}"

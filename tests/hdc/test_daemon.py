@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from raw_hdc import RawPeer, Recorded, raw_host, recorded
 
-from labctl.hdc.daemon.board import Board, Limits
+from labctl.daemon.board import Limits
+from labctl.hdc.daemon.board import Board
 from labctl.hdc.daemon.connection import Connection
 from labctl.hdc.messages import (
     SMALL_CHUNK_BYTES,

@@ -11,11 +11,11 @@ import pytest
 from daemons import board, daemon
 from raw_hdc import raw_host
 
+from labctl.daemon.board import Limits
+from labctl.daemon.hooks import Interference, Line, Storage, Wire
+from labctl.daemon.limits import allow_boards
 from labctl.errors import HostError
-from labctl.hdc.daemon.board import Limits
 from labctl.hdc.daemon.daemon import Daemon
-from labctl.hdc.daemon.hooks import Interference, Line, Storage, Wire
-from labctl.hdc.daemon.limits import allow_boards
 from labctl.hdc.messages import SessionHandShake, TransferConfig, TransferPayload
 from labctl.hdc.wire import Command, PacketDecoder, encode_packet
 from labctl.retry import wait_until

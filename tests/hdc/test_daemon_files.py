@@ -9,7 +9,7 @@ from daemons import daemon
 from raw_files import CLOSE, ask, chunk, offer, summary, take
 from raw_hdc import RawPeer, raw_host
 
-from labctl.hdc.daemon.board import Limits
+from labctl.daemon.board import Limits
 from labctl.hdc.lz4_chunks import compress_chunk
 from labctl.hdc.messages import FileMode, TransferConfig, TransferPayload
 from labctl.hdc.wire import Command

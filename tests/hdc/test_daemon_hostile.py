@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from raw_hdc import RawPeer, raw_host
 
-from labctl.hdc.daemon.board import Limits
+from labctl.daemon.board import Limits
 from labctl.hdc.messages import SessionHandShake, TransferConfig, TransferPayload
 from labctl.hdc.wire import Command, encode_packet
 from labctl.retry import wait_until

@@ -13,9 +13,9 @@ import pytest
 from daemons import daemon
 from raw_hdc import RawPeer, Recorded, raw_host, recorded
 
+from labctl.daemon.board import Limits
 from labctl.hdc.daemon import handshake as handshake_module
 from labctl.hdc.daemon.authorisation import Authorisation
-from labctl.hdc.daemon.board import Limits
 from labctl.hdc.daemon.version_profile import Version
 from labctl.hdc.messages import AuthType, FileMode, SessionHandShake, TransferConfig
 from labctl.hdc.wire import Command

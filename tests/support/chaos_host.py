@@ -23,7 +23,7 @@ from labctl.transport.built_in import TRANSPORTS
 
 #: Imported when it is used; nothing of it starts a thread.
 _LATER = (
-    "labctl.hdc.tcp",
+    "labctl.tcp",
     "labctl.runs.run",
     "labctl.runs.resume",
     "obstore.store",

@@ -8,7 +8,7 @@ import asyncio
 import random
 from collections.abc import Callable
 
-from labctl.hdc.daemon.hooks import Interference, Line, Wire
+from labctl.daemon.hooks import Interference, Line, Wire
 from labctl.hdc.messages import Buffer
 from labctl.hdc.wire import Command
 

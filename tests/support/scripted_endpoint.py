@@ -31,7 +31,7 @@ from scripted_answers import Answer, Asked, Script, Step, steps, tokenize
 from scripted_metrics import Counters, Page
 from scripted_shapes import MODEL, Done, Shape, dumped, facts, shape
 
-from labctl.hdc.tcp import close_server
+from labctl.tcp import close_server
 
 TEMPLATE = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}<|assistant|>"
 

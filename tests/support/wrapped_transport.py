@@ -1,7 +1,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from labctl.transport.base import CommandResult, TransferOptions, Transport, Write
+from labctl.transport.base import CommandResult, Reboot, TransferOptions, Transport, Write
 from labctl.transport.file_transfer import BoardHash, FileTransfer
 from labctl.transport.hdc import HdcTransport
 from labctl.transport.linked import Stream
@@ -49,6 +49,10 @@ class WrappedTransport(Transport):
     def over_hdc(self, purpose: str) -> HdcTransport:
         """Call the wrapped transport."""
         return self.inner.over_hdc(purpose)
+
+    def request_reboot(self, how: Reboot = "", *, timeout: float) -> None:
+        """Call the wrapped transport."""
+        self.inner.request_reboot(how, timeout=timeout)
 
     def close(self) -> None:
         """Leave the wrapped transport open: its maker closes it."""

@@ -3,8 +3,10 @@ from pathlib import Path
 
 import pytest
 from hdc_server import USB_KEY, Board, stand_in_server
+from official_adb import RELEASES, official_adb
 from sshd_host import ssh_host
 
+from labctl.transport.adb import AdbConfig
 from labctl.transport.base import Transport
 from labctl.transport.hdc import HdcServerConfig, HdcTcpConfig
 from labctl.transport.local import LocalConfig
@@ -15,6 +17,7 @@ from labctl.virtual.board import VirtualBoard, serving
     scope="module",
     params=[
         *("hdc tcp", "hdc server", "local"),
+        *(f"adb {release}" for release in RELEASES),
         *(pytest.param(of, marks=pytest.mark.slow) for of in ("ssh", "ssh of a small server")),
     ],
 )
@@ -24,6 +27,15 @@ def transport(
     if request.param == "local":
         with LocalConfig().open() as local:
             yield local
+        return
+    if request.param.startswith("adb"):
+        release, scratch = request.param.split()[1], tmp_path_factory.mktemp("adb")
+        with (
+            serving(VirtualBoard("b", scratch / "b", protocol="adb")) as (board,),
+            official_adb(release, scratch) as adb,
+            AdbConfig(serial=board.address, server=adb.address).open() as phone,
+        ):
+            yield phone
         return
     if request.param.startswith("ssh"):
         # A small server has no sftp.

@@ -4,6 +4,7 @@ import pytest
 
 from labctl import process
 from labctl.errors import ConfigError
+from labctl.transport.adb import AdbConfig
 from labctl.transport.base import check_remote_path
 from labctl.transport.hdc import HdcServerConfig, HdcTcpConfig
 from labctl.transport.local import LocalConfig
@@ -13,12 +14,14 @@ def test_each_model_opens_its_transport() -> None:
     assert LocalConfig().open().label == "this host"
     assert HdcTcpConfig(address="127.0.0.1:5555").open().label == "hdc tcp 127.0.0.1:5555"
     assert HdcTcpConfig(address="[::1]:5555").open().label == "hdc tcp ::1:5555"
+    assert AdbConfig(serial="usb:1-1").open().label == "adb usb:1-1"
     served = HdcServerConfig(key="7001005", server="127.0.0.1:8710")
     assert served.open().label == "hdc server 127.0.0.1:8710 7001005"
 
 
 MADE = """
 import sys
+from labctl.transport.adb import AdbConfig
 from labctl.transport.hdc import HdcServerConfig, HdcTcpConfig
 from labctl.transport.local import LocalConfig
 from labctl.transport.built_in import TRANSPORTS
@@ -26,6 +29,7 @@ from labctl.transport.ssh.config import SshConfig
 made = (
     HdcTcpConfig(address="h:1"),
     HdcServerConfig(key="k", server="h:1"),
+    AdbConfig(serial="s"),
     SshConfig(host="h"),
     LocalConfig(),
 )

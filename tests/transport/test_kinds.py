@@ -121,7 +121,7 @@ def test_a_look_at_the_kind_would_be_seen(line: str) -> None:
 
 def test_all_classes_of_transports_are_known() -> None:
     assert {one.__name__ for one in TRANSPORTS} | {"HdcTransport", SshTransport.__name__} <= CLASSES
-    assert {"hdc", "ssh", "local"} == KINDS
+    assert {"hdc", "adb", "ssh", "local"} == KINDS
 
 
 def test_each_kind_answers_for_itself() -> None:

@@ -55,10 +55,6 @@ def test_a_board_that_refuses_us_is_waited_for() -> None:
 class Rebooting(ScriptedTransport):
     """A board that can be told to restart."""
 
-    def over_hdc(self, purpose):  # type: ignore[no-untyped-def]
-        assert "restart" in purpose
-        return self
-
     def request_reboot(self, how: str = "", *, timeout: float) -> None:
         assert timeout > 0
         self.commands.append(f"reboot {how}")

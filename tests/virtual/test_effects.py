@@ -111,5 +111,5 @@ def test_a_reboot_is_an_effect_of_its_connection(
     with HdcTcpConfig(address=board.address).open() as other:
         run(other, board, ":", 1)
         lease(link, board, 2)
-        other.over_hdc("restart").request_reboot(timeout=30)
+        other.request_reboot(timeout=30)
     assert [entry["what"] for entry in effects_after_epoch(read_effects(file))] == ["reboot"]

@@ -32,8 +32,7 @@ def reboot_(choice: Choice, how: str | None, wait: bool, timeout: float) -> None
     kind: Reboot = "bootloader" if how == "bootloader" else "shutdown" if how else ""
     with choice.connected() as transport:
         if not wait:
-            device = transport.over_hdc(f"be restarted {kind}".rstrip())
-            device.request_reboot(kind, timeout=ANSWER_SECONDS)
+            transport.request_reboot(kind, timeout=ANSWER_SECONDS)
             click.echo(f"{transport.label} restart requested; use --wait to wait for it")
             return
         boot = reboot(transport, kind, timeout=timeout)

@@ -215,8 +215,7 @@ def target_boot(choice: Choice, how: str) -> None:
         )
     kind = _BOOT_KINDS[how]
     with choice.connected() as transport:
-        device = transport.over_hdc(f"be restarted {kind}".rstrip())
-        device.request_reboot(kind, timeout=ANSWER_SECONDS)
+        transport.request_reboot(kind, timeout=ANSWER_SECONDS)
 
 
 target.add_command(mount)

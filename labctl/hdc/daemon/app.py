@@ -16,11 +16,12 @@ from functools import partial
 from pathlib import Path
 
 from labctl import process
+from labctl.daemon.files import WRITE, DiskFile, in_thread
+from labctl.daemon.programs import readable
 from labctl.errors import HostError, ProtocolError
-from labctl.hdc.daemon.async_files import WRITE, DiskFile, cannot_open, in_thread, reason
 from labctl.hdc.daemon.board import Board
+from labctl.hdc.daemon.file_errors import cannot_open, reason
 from labctl.hdc.daemon.sending import split_words
-from labctl.hdc.daemon.shell import readable
 from labctl.hdc.daemon.task import Dialogue, Link, Task
 from labctl.hdc.lz4_chunks import decompress_chunk
 from labctl.hdc.messages import FILE_FEATURES, EchoLevel, TransferConfig, TransferPayload

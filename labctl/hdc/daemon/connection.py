@@ -4,20 +4,21 @@ import asyncio
 import socket
 from collections.abc import Callable, Coroutine
 
+from labctl.daemon.daemon import Peer
+from labctl.daemon.hooks import Line, Storage, Wire
 from labctl.errors import ProtocolError
 from labctl.hdc.daemon.answers import answer
 from labctl.hdc.daemon.app import InstallTask, JpidTracker, UninstallTask
 from labctl.hdc.daemon.board import Board
 from labctl.hdc.daemon.forward import ForwardTask, ReverseTask
 from labctl.hdc.daemon.handshake import Handshake
-from labctl.hdc.daemon.hooks import Line, Storage, Wire
 from labctl.hdc.daemon.receiving import FileReceiver
 from labctl.hdc.daemon.sending import FileSender
 from labctl.hdc.daemon.shell import BugreportTask, HilogTask, ShellTask
 from labctl.hdc.daemon.task import Link, Task
 from labctl.hdc.daemon.terminal import TerminalTask
 from labctl.hdc.messages import Buffer, EchoLevel, Heartbeat, SessionHandShake
-from labctl.hdc.wire import Command, PacketDecoder
+from labctl.hdc.wire import Command, PacketDecoder, encode_prefix
 
 #: Maximum bytes per read, unless a packet is larger: other boards wait meanwhile.
 _READ_BYTES = 64 << 10
@@ -49,14 +50,14 @@ _WOKEN_TASKS: dict[int, type[Task]] = {
 }
 
 
-class Connection(asyncio.BufferedProtocol, Link, Line):
+class Connection(asyncio.BufferedProtocol, Link, Line, Peer):
     """One host's connection: its handshake, heartbeats and channels."""
 
     def __init__(
         self,
         board: Board,
-        admit: "Callable[[Connection], bool]",
-        registry: "set[Connection]",
+        admit: Callable[[Peer], bool],
+        registry: set[Peer],
         background: "set[asyncio.Task[None]]",
     ):
         self._board = board
@@ -185,6 +186,10 @@ class Connection(asyncio.BufferedProtocol, Link, Line):
         self._transport.abort()
 
     # Used by hooks
+
+    def encode(self, channel: int, command: int, *data: Buffer) -> bytes:
+        """Return a packet as bytes."""
+        return b"".join((encode_prefix(channel, command, sum(map(len, data))), *data))
 
     def write(self, raw: Buffer) -> None:
         """Send bytes, unless the host is gone."""

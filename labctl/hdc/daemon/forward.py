@@ -14,8 +14,8 @@ from labctl.hdc.daemon.board import Board
 from labctl.hdc.daemon.nodes import Node, Streams, is_well_formed
 from labctl.hdc.daemon.task import Inbox, Link, Task
 from labctl.hdc.messages import EchoLevel
-from labctl.hdc.tcp import close_server
 from labctl.hdc.wire import Command
+from labctl.tcp import close_server
 
 #: Largest data of one packet.
 _PIECE_BYTES = 65_535

@@ -8,9 +8,10 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from labctl.daemon.files import WRITE, DiskFile, in_thread
 from labctl.errors import ProtocolError
-from labctl.hdc.daemon.async_files import WRITE, DiskFile, cannot_open, in_thread, reason
 from labctl.hdc.daemon.board import Board
+from labctl.hdc.daemon.file_errors import cannot_open, reason
 from labctl.hdc.daemon.paths import as_typed, on_disk
 from labctl.hdc.daemon.task import Dialogue, Link
 from labctl.hdc.lz4_chunks import decompress_chunk

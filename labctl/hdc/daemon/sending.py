@@ -16,10 +16,11 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from labctl.hdc.daemon.async_files import READ, DiskFile, cannot_open, in_thread, reason
+from labctl.daemon.files import READ, DiskFile, in_thread
+from labctl.daemon.programs import readable
 from labctl.hdc.daemon.board import Board
+from labctl.hdc.daemon.file_errors import cannot_open, reason
 from labctl.hdc.daemon.paths import as_typed, on_disk
-from labctl.hdc.daemon.shell import readable
 from labctl.hdc.daemon.task import Dialogue, Link
 from labctl.hdc.lz4_chunks import LZ4, STORED, compress_chunk
 from labctl.hdc.messages import (

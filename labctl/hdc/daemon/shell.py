@@ -3,11 +3,9 @@
 import asyncio
 import os
 import subprocess
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from typing import IO
 
 from labctl import process
+from labctl.daemon.programs import readable, reap
 from labctl.errors import HostError
 from labctl.hdc.daemon.board import Board
 from labctl.hdc.daemon.task import Link, Task
@@ -97,43 +95,3 @@ class BugreportTask(ShellTask):
     def __init__(self, link: Link, channel: int, board: Board, data: bytes):
         del data
         super().__init__(link, channel, board, b"hidumper")
-
-
-async def reap(
-    running: subprocess.Popen[bytes],
-    pumps: Sequence[asyncio.Task[None]],
-    pipes: Sequence[IO[bytes]],
-    end: Callable[[], object],
-    grace: float | None = None,
-) -> None:
-    """Call ``end`` to end ``sh``, and wait for it.
-
-    ``sh`` is killed after ``grace`` seconds, or if the daemon ends first. ``pumps`` have been
-    cancelled, but still watch the ``pipes``.
-    """
-    try:
-        await asyncio.wait(pumps)
-        watch = os.pidfd_open(running.pid)  # before any code that may reap the process
-        try:
-            end()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(grace):
-                    await readable(watch)
-        finally:
-            os.close(watch)
-    finally:
-        for pipe in pipes:
-            pipe.close()
-        running.kill()
-        running.wait()
-
-
-async def readable(descriptor: int) -> None:
-    """Wait until the descriptor can be read, or the other end is closed."""
-    loop = asyncio.get_running_loop()
-    ready = asyncio.Event()
-    loop.add_reader(descriptor, ready.set)
-    try:
-        await ready.wait()
-    finally:
-        loop.remove_reader(descriptor)

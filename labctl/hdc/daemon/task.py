@@ -5,9 +5,9 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Coroutine
 
+from labctl.daemon.hooks import Storage
 from labctl.errors import ProtocolError
 from labctl.hdc.daemon.board import Board
-from labctl.hdc.daemon.hooks import Storage
 from labctl.hdc.messages import EchoLevel
 from labctl.hdc.wire import Command
 

@@ -8,18 +8,15 @@ from contextlib import suppress
 from typing import IO
 
 from labctl import process
+from labctl.daemon.programs import TAKE_TERMINAL, readable, reap, writable
 from labctl.errors import HostError
 from labctl.hdc.daemon.board import Board
-from labctl.hdc.daemon.shell import readable, reap
 from labctl.hdc.daemon.task import Inbox, Link, Task
 from labctl.hdc.wire import Command
 
 _GRACE_SECONDS = 2.0
 #: Sent by a host for Ctrl-C, as a separate packet.
 _INTERRUPT = b"\x03"
-#: A session gets a terminal when its leader opens it. Here the leader is a shell, which then
-#: becomes the interactive shell.
-_TAKE_TERMINAL = 'exec "$0" 0<>"$1" 1>&0 2>&0'
 
 
 class TerminalTask(Task):
@@ -44,7 +41,7 @@ class TerminalTask(Task):
         os.set_blocking(ours, False)
         try:
             self._running = process.start(
-                [*board.shell, _TAKE_TERMINAL, board.shell[0], os.ttyname(theirs)],
+                [*board.shell, TAKE_TERMINAL, board.shell[0], os.ttyname(theirs)],
                 cwd=board.directory,
                 env=board.environment,
                 stdin=theirs,
@@ -99,7 +96,7 @@ class TerminalTask(Task):
                 try:
                     keys = keys[os.write(terminal, keys) :]
                 except BlockingIOError:
-                    await _writable(terminal)
+                    await writable(terminal)
                 except OSError:  # the shell has just ended
                     return
 
@@ -110,13 +107,3 @@ def _interrupt(terminal: int) -> None:
         group = os.tcgetpgrp(terminal)
         if group > 1:
             os.kill(group, signal.SIGINT)
-
-
-async def _writable(descriptor: int) -> None:
-    loop = asyncio.get_running_loop()
-    ready = asyncio.Event()
-    loop.add_writer(descriptor, ready.set)
-    try:
-        await ready.wait()
-    finally:
-        loop.remove_writer(descriptor)

@@ -20,8 +20,8 @@ from labctl.hdc.host.channel import LIMITS, Channel, Limits
 from labctl.hdc.host.handshake import BoardHandshake, Consent, FindKey, Handshake
 from labctl.hdc.host.link import Forwarding, expect, quoted
 from labctl.hdc.messages import Buffer, Heartbeat
-from labctl.hdc.tcp import dial
 from labctl.hdc.wire import Command, PacketDecoder, encode_prefix
+from labctl.tcp import dial
 
 if TYPE_CHECKING:
     from labctl.hdc.host.channel import PortChannel

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from labctl.hdc.host.nodes import Listener
-from labctl.hdc.tcp import close_server
+from labctl.tcp import close_server
 
 #: Maximum number of connections; further ones are reset.
 MAX_CONNECTIONS = 512

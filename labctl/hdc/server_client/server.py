@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from labctl.errors import CommandTimeout, DeviceLost, LinkError, LinkRefused, ProtocolError
 from labctl.hdc.server_client.frames import Frames
 from labctl.hdc.server_client.tunnel import Connection, Tunnel
-from labctl.hdc.tcp import dial
+from labctl.tcp import dial
 
 _BANNER = b"OHOS HDC"
 _BANNER_BYTES = 12

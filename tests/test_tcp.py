@@ -7,7 +7,7 @@ import time
 import pytest
 
 from labctl.errors import ConfigError, LinkRefused
-from labctl.hdc.tcp import dial
+from labctl.tcp import dial
 
 
 def call(host: str, port: int, timeout: float = 30) -> socket.socket:
@@ -40,7 +40,7 @@ def test_a_slow_resolver_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> N
     assert time.monotonic() - began < 20
     answer.set()
     for thread in threading.enumerate():
-        if thread.name == "hdc resolver":
+        if thread.name == "resolver":
             thread.join(30)
 
 

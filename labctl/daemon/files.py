@@ -1,13 +1,12 @@
 """Files of transfers, opened, read and written in threads: a slow disk delays only one transfer."""
 
 import asyncio
-import errno
 import os
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from labctl.hdc.daemon.hooks import Storage
+from labctl.daemon.hooks import Storage
 
 T = TypeVar("T")
 
@@ -17,26 +16,6 @@ READ = os.O_RDONLY | _FLAGS
 #: A file is truncated and written in place, as hdcd does.
 WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _FLAGS
 _FILE_MODE = 0o644
-
-#: hdcd uses libuv's error texts, which sometimes differ from the C library's.
-_REASONS = {
-    errno.EISDIR: "illegal operation on a directory",
-    errno.ETXTBSY: "text file is busy",
-    errno.ENAMETOOLONG: "name too long",
-    errno.EMFILE: "too many open files",
-    errno.ESPIPE: "invalid seek",
-}
-
-
-def reason(error: OSError | ValueError) -> str:
-    """Return hdcd's text for an error. ValueError: a path that no system call accepts."""
-    number = (error.errno or 0) if isinstance(error, OSError) else errno.EINVAL
-    return _REASONS.get(number) or os.strerror(number).lower()
-
-
-def cannot_open(error: OSError | ValueError, path: str) -> str:
-    """Return hdcd's message for a file that cannot be opened."""
-    return f"Error opening file: {reason(error)}, path:{path}"
 
 
 async def in_thread(function: Callable[[], T]) -> T:

@@ -112,7 +112,7 @@ def _addresses(host: str, port: int, timeout: float) -> list[_Address]:
         except (OSError, UnicodeError) as error:
             found.put(error)
 
-    thread = threading.Thread(target=look_up, name="hdc resolver", daemon=True)
+    thread = threading.Thread(target=look_up, name="resolver", daemon=True)
     thread.start()
     try:
         answer = interrupts.get(found, max(timeout, 0.001))

@@ -6,17 +6,23 @@ needs no code for faults.
 
 import os
 from abc import ABC, abstractmethod
+from typing import ClassVar, Literal
 
-from labctl.hdc.messages import Buffer
-from labctl.hdc.wire import encode_prefix
+Buffer = bytes | bytearray | memoryview
 
 
 class Line(ABC):
     """One connection, as hooks use it; on the daemon's event loop only."""
 
+    protocol: ClassVar[Literal["hdc", "adb"]] = "hdc"
+
     @abstractmethod
     def deliver(self, channel: int, command: int, data: memoryview) -> None:
         """Handle a packet of the host. Raises ProtocolError."""
+
+    @abstractmethod
+    def encode(self, channel: int, command: int, *data: Buffer) -> bytes:
+        """Return a packet as bytes, its data in parts."""
 
     @abstractmethod
     def write(self, raw: Buffer) -> None:
@@ -69,8 +75,7 @@ class Wire:
 
     def outgoing(self, channel: int, command: int, *data: Buffer) -> None:
         """Handle a packet to be sent, its data in parts."""
-        prefix = encode_prefix(channel, command, sum(map(len, data)))
-        self._line.write(b"".join((prefix, *data)))
+        self._line.write(self._line.encode(channel, command, *data))
 
     def storage(self, channel: int) -> Storage:  # noqa: ARG002
         """Return the files of a channel's transfer."""

@@ -1,0 +1,1 @@
+"""The device side of adb: adbd's replies, for virtual phones."""

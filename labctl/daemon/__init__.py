@@ -1,0 +1,1 @@
+"""Parts that the daemons of virtual boards share, for any protocol."""
