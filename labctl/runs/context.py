@@ -16,6 +16,7 @@ from typing import Protocol, TypeVar
 from pydantic import JsonValue
 
 from labctl.board.agent import LINK_LOSSES, BoardAgent
+from labctl.board.console import ConsoleLog
 from labctl.board.job import JobState
 from labctl.board.meter import Meter
 from labctl.build.source import run_git
@@ -80,6 +81,8 @@ class RunContext:
     compare: CompareGates
     #: Meter of the board's power.
     meter: Meter | None = None
+    #: Log of the board's console, read while trials run.
+    console: ConsoleLog | None = None
     #: Power of the idle board, measured before the first trial, or the reason why it is not known.
     idle: IdlePower | str | None = None
     #: Decides on further trials; None: the plan has all.
