@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from labctl.cli.output import PAGE, TABLES, lead_nowhere, output_console, way_on, write_page
+from labctl.cli.output import PAGE, TABLES, lead_nowhere, output_console, write_page
 from labctl.config.lab import LabFile
 from labctl.errors import printable_line
 from labctl.runs.record.directory import RunDirectory
@@ -28,7 +28,7 @@ def show_plan(recipe: "EvaluationRecipe", lab: LabFile, *, as_json: bool) -> Non
     if as_json:
         click.echo(json.dumps(seen.document(), indent=2))
         return
-    from labctl.report.details import print_lines, print_table
+    from labctl.report.console import print_lines, print_table
 
     console = output_console()
     console.print(f"[bold]{recipe.name}[/]: {counted(seen.questions, 'question')}", highlight=False)
@@ -59,13 +59,12 @@ def tell_evaluation(outcome: "EvaluationOutcome", result_format: str, output: "P
     """
     page = output if result_format == PAGE else None
     try:
-        with way_on(f"the evaluation has finished: labctl report {outcome.directory.id}"):
-            show_evaluation(outcome.directory.run, result_format if page is None else "table")
-            if result_format != "json":
-                click.echo(f"run directory: {outcome.directory.path}")
-            if page is not None:
-                write_page([outcome.directory.path], page)
-            sys.stdout.flush()
+        show_evaluation(outcome.directory.run, result_format if page is None else "table")
+        if result_format != "json":
+            click.echo(f"run directory: {outcome.directory.path}")
+        if page is not None:
+            write_page([outcome.directory.path], page)
+        sys.stdout.flush()
     except BrokenPipeError:
         lead_nowhere(sys.stdout.fileno())
     return outcome.exit_status
@@ -79,7 +78,7 @@ def show_evaluation(run: RunDirectory, result_format: str = "table") -> None:
     from labctl.evaluation.directory import EvaluationDirectory
     from labctl.evaluation.results import document, table_of
     from labctl.report.accuracy_table import gate_lines, print_accuracies
-    from labctl.report.details import print_lines
+    from labctl.report.console import print_lines
     from labctl.report.status import run_status
     from labctl.report.tables import print_status
 

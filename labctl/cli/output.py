@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import click
 
@@ -21,6 +20,8 @@ from labctl import interrupts
 from labctl.errors import ConfigError, ExitStatus, HostError, printable
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Console
 
     from labctl.cli.ci_output import CiOutput
@@ -51,7 +52,7 @@ _BY_SUFFIX = {
 class Invocation:
     """Options of the root command; commands find it as ``ctx.obj``."""
 
-    lab: Path | None = None
+    lab: "Path | None" = None
     debug: bool = False
     command: str | None = None
     #: Print results and errors only.
@@ -60,6 +61,14 @@ class Invocation:
     as_json: bool = False
     #: The exit status if nobody reads the output to its end.
     status: int = ExitStatus.OK
+    #: The run that this command has finished; an interrupt after it loses no result.
+    finished_run: str | None = None
+
+    @classmethod
+    def current(cls) -> Self | None:
+        """Return the options of the command that runs; None outside a command, as in a thread."""
+        context = click.get_current_context(silent=True)
+        return context.find_object(cls) if context else None
 
 
 @contextmanager
@@ -75,8 +84,7 @@ def way_on(text: str) -> Iterator[None]:
 
 def is_quiet() -> bool:
     """Return True if only results and errors are wanted."""
-    context = click.get_current_context(silent=True)
-    invocation = context.find_object(Invocation) if context else None
+    invocation = Invocation.current()
     return invocation is not None and invocation.quiet
 
 
@@ -163,10 +171,11 @@ language_option = click.option(
 
 def output_option(command: F, *, folders: bool = False) -> F:
     """Add ``-o``; the command gets ``output``, None for standard output."""
+    from pathlib import Path
 
     def checked(
-        _ctx: click.Context, _parameter: click.Parameter, value: Path | None
-    ) -> Path | None:
+        _ctx: click.Context, _parameter: click.Parameter, value: "Path | None"
+    ) -> "Path | None":
         """Check before any work that the file can be written. Raises ConfigError."""
         from labctl.files import check_named
 
@@ -246,7 +255,7 @@ def result_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def tell(
-    outcome: "Outcome", result_format: str, output: Path | None, ci: "CiOutput | None" = None
+    outcome: "Outcome", result_format: str, output: "Path | None", ci: "CiOutput | None" = None
 ) -> int:
     """Print or write the result of a run, and the files for CI servers; return its exit status."""
     run, trials, where = outcome.run, outcome.trials, outcome.directory.path
@@ -255,27 +264,26 @@ def tell(
         result_format, output = "table", None
     status = ci.exit_status(outcome) if ci else outcome.exit_status
     try:
-        with way_on(f"the run has finished: labctl report {where.name}"):
-            if ci:
-                ci.write(outcome.directory, run, trials, outcome.gates)
-            strict = ci is not None and ci.strict
-            show_result(
-                run,
-                trials,
-                outcome.gates,
-                where,
-                result_format=result_format,
-                output=output,
-                strict=strict,
-            )
-            if result_format in TABLES and output is None:
-                from labctl.report.tables import print_sparklines
+        if ci:
+            ci.write(outcome.directory, run, trials, outcome.gates)
+        strict = ci is not None and ci.strict
+        show_result(
+            run,
+            trials,
+            outcome.gates,
+            where,
+            result_format=result_format,
+            output=output,
+            strict=strict,
+        )
+        if result_format in TABLES and output is None:
+            from labctl.report.tables import print_sparklines
 
-                print_sparklines(output_console(), run, trials)
-                click.echo(f"run directory: {where}")
-            if page is not None:
-                write_page([where], page)
-            sys.stdout.flush()
+            print_sparklines(output_console(), run, trials)
+            click.echo(f"run directory: {where}")
+        if page is not None:
+            write_page([where], page)
+        sys.stdout.flush()
     except BrokenPipeError:
         lead_nowhere(sys.stdout.fileno())  # the run's status counts even if nobody reads
     except HostError as error:
@@ -290,10 +298,10 @@ def show_result(
     run: "RunRecord",
     trials: Sequence["TrialRecord"],
     gates: Sequence["GateRecord"],
-    directory: Path,
+    directory: "Path",
     *,
     result_format: str,
-    output: Path | None,
+    output: "Path | None",
     references: Sequence[str] = (),
     strict: bool = False,
 ) -> None:
@@ -344,8 +352,8 @@ def show_result(
 
 
 def write_page(
-    directories: Sequence[Path],
-    output: Path,
+    directories: "Sequence[Path]",
+    output: "Path",
     *,
     language: str = "en",
     references: Sequence[str] = (),
@@ -362,7 +370,7 @@ def write_page(
         note(f"wrote {path}")
 
 
-def write_result(result: str | bytes, output: Path | None) -> None:
+def write_result(result: str | bytes, output: "Path | None") -> None:
     """Write a result to a file, None for standard output.
 
     If writing fails, the text is printed and the HostError says so. On a terminal, control

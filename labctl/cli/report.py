@@ -145,7 +145,7 @@ def _print(
 ) -> None:
     """Print or write the result of one run."""
     record, trials = directory.run(), directory.trials()
-    from labctl.report.details import plain
+    from labctl.report.console import plain
     from labctl.report.tables import print_experiment
 
     console = output_console()

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 
+from labctl.cli.output import Invocation
 from labctl.cli.progress import STILL_LOST_SECONDS, ProgressView, Step, Steps
 from labctl.errors import Blame
 from labctl.records.events import (
@@ -46,6 +47,7 @@ class RunView:
         self._skipped: set[str] = set()
         #: Progress of the trial at the last answer of its board.
         self._seen = ""
+        self._run: str | None = None
         #: The activity of the run in one line; empty between trials.
         self.now = ""
 
@@ -73,7 +75,14 @@ class RunView:
             case Load():
                 self._load(event)
             case Contact() | Evaluation() | LoadTest() | End():
-                self.close()
+                self._begin_or_end(event)
+
+    def _begin_or_end(self, event: Contact | Evaluation | LoadTest | End) -> None:
+        self.close()
+        if not isinstance(event, End):
+            self._run = event.run
+        elif event.state == "finished" and (invocation := Invocation.current()):
+            invocation.finished_run = self._run
 
     def _show_step(self, name: str, event: Fetch | Deploy | Progress) -> None:
         if self._step is None or self._step[0] != name:

@@ -10,7 +10,7 @@ from labctl.compare.comparison import Comparison, Row, Verdict
 from labctl.compare.words import change, percent, ratio_text
 from labctl.records.board import Execution
 from labctl.report import notebook
-from labctl.report.details import plain, print_lines, print_table
+from labctl.report.console import plain, print_lines, print_table
 from labctl.report.markdown import cell, table
 from labctl.report.names import short_names
 from labctl.report.page.language import Language

@@ -11,8 +11,11 @@ from pathlib import Path
 import pytest
 
 from labctl.cli.commands import COMMANDS, GROUPS
+from labctl.cli.progress import ProgressView
 from labctl.cli.root import cli, run_cli
+from labctl.cli.run_view import RunView
 from labctl.errors import ConfigError, DeviceLost, ExitStatus, LabctlError, ProgramFailed
+from labctl.records.events import End, Evaluation, RunState
 
 
 @pytest.fixture
@@ -68,6 +71,34 @@ def test_the_unforeseen_is_shown_as_a_bug(failing, capsys: pytest.CaptureFixture
 def test_interruption(failing, capsys: pytest.CaptureFixture[str]) -> None:  # type: ignore[no-untyped-def]
     failing(KeyboardInterrupt())
     assert run_cli(["report"]) == ExitStatus.INTERRUPTED
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ("finished", "interrupted; the run has finished: labctl report 2026-r1"),
+        ("interrupted", "interrupted; to continue: the same command again"),
+    ],
+)
+def test_an_interrupt_after_a_run_is_no_reason_to_measure_again(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    state: RunState,
+    said: str,
+) -> None:
+    import click
+
+    @click.command()
+    def command() -> None:
+        with ProgressView() as view:
+            shown = RunView(view)
+            shown.show(Evaluation(run="2026-r1", recipe="sums", planned=4))
+            shown.show(End(state=state, exit_status=0))
+        raise KeyboardInterrupt  # while the board is given up
+
+    monkeypatch.setattr(type(cli), "get_command", lambda *_: command)
+    assert run_cli(["run"]) == ExitStatus.INTERRUPTED
+    assert capsys.readouterr().err.splitlines()[-1] == said
 
 
 def test_shell_keeps_255_for_its_own_failures(failing) -> None:  # type: ignore[no-untyped-def]

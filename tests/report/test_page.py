@@ -7,6 +7,7 @@ import json
 import random
 import re
 import shlex
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -31,6 +32,7 @@ from labctl.report.page.html import columns, embedded, html
 from labctl.report.page.language import Language
 from labctl.report.page.markdown import markdown
 from labctl.report.page.pdf import pdf
+from labctl.report.remarks import Remark
 from labctl.runs.record.directory import RunDirectory
 
 EN, ZH = Language("en"), Language("zh")
@@ -51,7 +53,8 @@ def answer_of(tmp_path: Path, made: MeasuredRun, words: Language = EN) -> str:
 
 def test_the_answer_tells_which_is_faster_by_how_much_and_where(tmp_path: Path) -> None:
     found = re.match(
-        r"q2_k is ([\d.]+) times as fast as q8_0 on rk1 \(98.33% interval ([\d.]+) to ([\d.]+)\):"
+        r"q2_k is ([\d.]+) times as fast as q8_0 on rk1 \(98.33% interval ([\d.]+) to ([\d.]+):"
+        r" 95% for all 3 comparisons at once\):"
         r" (\d+) ms a token against (\d+) ms\.",
         answer_of(tmp_path, measured()),
     )
@@ -79,7 +82,9 @@ def test_the_answer_says_that_variants_are_equally_fast(tmp_path: Path) -> None:
 def test_the_answer_corrects_its_interval_for_all_variants(tmp_path: Path) -> None:
     made = [Made("a", 400.0), Made("b", 100.0), Made("c", 200.0)]
     text = answer_of(tmp_path, measured(made))
-    assert text.startswith("b is the fastest of 3 variants on rk1. b is ")
+    assert text.startswith(
+        "b is the fastest of 3 variants on rk1. The next is c, 200 ms a token. b is "
+    )
     level = re.search(r"times as fast as a on rk1 \(([\d.]+)% interval", text)
     assert level
     assert float(level[1]) > 95
@@ -117,7 +122,10 @@ def test_the_answer_is_not_the_other_way_round_than_the_ratio(tmp_path: Path) ->
         " 108 ms."
     )
     three = answer_of(tmp_path / "three", timed_run(c=[300.0] * 20, a=fast, b=torn))
-    assert three.startswith("a is the fastest of 3 variants on rk1. a is 3.00 times as fast as c")
+    assert three.startswith(
+        "a is the fastest of 3 variants on rk1. The next is b, 108 ms a token."
+        " a is 3.00 times as fast as c"
+    )
 
 
 def test_the_answer_names_the_rounds_of_a_ratio_that_the_times_are_not_of(tmp_path: Path) -> None:
@@ -559,3 +567,29 @@ def test_markdown_has_all_tables_and_words(tmp_path: Path) -> None:
     for figure in report.figures:
         assert f"### {figure.title}" in text
     assert "recipe.yaml --board rk1" in text
+
+
+def test_the_answer_says_how_sure_it_is(tmp_path: Path) -> None:
+    alike = [Made("a", 200.0), Made("b", 300.0)]
+    (said,) = [
+        text
+        for text in report_of(tmp_path, measured(alike, repeats=5)).answers
+        if text.startswith("How sure: ")
+    ]
+    found = re.fullmatch(
+        r"How sure: 5 repeats of each variant, the slowest of one at most ([\d.]+)% above its"
+        r" fastest\.",
+        said,
+    )
+    assert found
+    assert 0 < float(found[1]) < 20
+
+
+def test_many_remarks_are_folded_and_what_went_wrong_is_not(tmp_path: Path) -> None:
+    report = report_of(tmp_path, measured())
+    notes = [Remark(f"note {number}") for number in range(20)]
+    run = replace(report.runs[0], remarks=[*notes, Remark("missed", "gate: ", "bad")])
+    page = html(replace(report, runs=[run]), EN)
+    opened, _, folded = page.partition("<summary>More remarks (9)</summary>")
+    assert ("missed" in opened, "note 10<" in opened, "note 11<" in opened) == (True, True, False)
+    assert "note 19<" in folded

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 
 from labctl.compare.comparison import Comparison
+from labctl.compare.words import percent
 from labctl.performance.bottleneck import nearest_bounds
 from labctl.records.trial import TrialBound
 from labctl.report.page.comparison import MOST_RUNS, comparison_sentences, is_refused, reference_run
@@ -12,7 +13,7 @@ from labctl.report.page.language import MOST_NAMES, Language
 from labctl.report.page.measured import MeasuredRun
 from labctl.report.result_tables import middle_bound
 from labctl.report.tuning import sentences
-from labctl.results.summary import VariantSummary
+from labctl.results.summary import VariantSummary, repeats_of
 from labctl.units import digits, duration
 
 _BOUND = "{variant} is bound by {name}: at {share} of what the measured rate of the board allows."
@@ -138,8 +139,23 @@ def _of_times(one: MeasuredRun, timed: Sequence[VariantSummary], words: Language
         yield takes(timed[0], where, words)
     else:
         yield words.joined(fastest(one, timed, where, words))
+    yield from _how_sure(one, timed, words)
     for row in timed[:2]:
         yield from _bound(row.variant, middle_bound(one.good[row.variant]), words)
+
+
+def _how_sure(one: MeasuredRun, timed: Sequence[VariantSummary], words: Language) -> Iterator[str]:
+    """Yield the number of repeats, and how far those of one variant lie apart."""
+    repeats = [[each.value for each in repeats_of(one.good[row.variant])] for row in timed]
+    spreads = [max(values) / min(values) - 1 for values in repeats if len(values) > 1]
+    if spreads:
+        low, high = (str(edge(map(len, repeats))) for edge in (min, max))
+        yield words(
+            "How sure: {count} repeats of each variant, the slowest of one at most {spread} above"
+            " its fastest.",
+            count=low if low == high else words("{low} to {high}", low=low, high=high),
+            spread=percent(max(spreads)),
+        )
 
 
 def _bound(variant: str, bound: TrialBound | None, words: Language) -> Iterator[str]:

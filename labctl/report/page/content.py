@@ -14,6 +14,8 @@ T = TypeVar("T")
 
 #: Maximum number of characters on a page of a record's text, and of a recipe.
 _MOST_TEXT, _MOST_RECIPE = 2000, 100_000
+#: Remarks of a run that are open on its page.
+_MOST_REMARKS = 12
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,13 @@ class RunSection:
     commands: Sequence[str]
     recipe: str
     files: Table
+
+    def parted_remarks(self) -> tuple[list[Remark], list[Remark]]:
+        """Return what went wrong with up to :data:`_MOST_REMARKS` remarks, and all others."""
+        urgent = [one for one in self.remarks if one.tone or one.last_lines]
+        room = max(_MOST_REMARKS - len(urgent), 0)
+        others = [one for one in self.remarks if not (one.tone or one.last_lines)]
+        return [*urgent, *others[:room]], others[room:]
 
 
 @dataclass(frozen=True)

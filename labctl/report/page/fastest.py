@@ -53,6 +53,7 @@ _NO_FASTEST = (
     " a token."
 )
 _INTERVAL = " ({level} interval {low} to {high})"
+_AT_ONCE = "{high}: 95% for all {count} comparisons at once"
 _TEXTS = {
     Verdict.UNLIKE: _UNLIKE,
     Verdict.SUSPECTED: _SUSPECTED,
@@ -78,12 +79,14 @@ def takes(row: VariantSummary, where: str, words: Language) -> str:
 
 
 def _interval(text: str, between: Interval, shown: Callable[[float], str], words: Language) -> str:
+    """Return an interval in words; a level above the tables' 95% has its reason (Holm)."""
+    high, at_once = shown(between.high), round(0.05 / (1 - between.level))
     return words(
         text,
         count=between.count,
         level=f"{confidence(between.level)}%",
         low=shown(between.low),
-        high=shown(between.high),
+        high=words(_AT_ONCE, high=high, count=at_once) if at_once > 1 else high,
     )
 
 
@@ -152,6 +155,12 @@ def _of_many(
         yield words("There are too few rounds for an interval.")
     if slower:
         other = next((row for row in slower if row.variant == one.rows[0].variant), slower[0])
+        if len(level) == 1 and other is not slower[0]:
+            yield words(
+                "The next is {other}, {against} a token.",
+                other=slower[0].variant,
+                against=duration(slower[0].token_ns),
+            )
         row = judged[other.variant]
         if _is_shown(row):
             yield from pair_sentences(row, where, _practical(one), words)
