@@ -26,6 +26,7 @@ from labctl.errors import HostError, LabctlError, ToolMissing, printable_line
 from labctl.files import host_writes
 from labctl.folders import state_dir
 from labctl.locks import locked
+from labctl.records.trial import Failure
 
 if TYPE_CHECKING:
     import serial
@@ -48,6 +49,8 @@ _MOST_MESSAGES = 200
 #: Messages that a run tells while it runs; the log has all.
 _MOST_NOTES = 20
 _LONGEST_NOTE = 300
+#: Messages that a failure keeps.
+_MOST_EVIDENCE = 8
 
 
 @contextmanager
@@ -65,11 +68,11 @@ def open_console(config: Console, *, note: str = "") -> Iterator["serial.SerialB
         ) from error
     key = hashlib.sha256(config.device.encode()).hexdigest()[:16]
     lock = state_dir() / "locks" / f"console-{key}"
-    alone = {} if "://" in config.device else {"exclusive": True}
+    alone = {} if "://" in config.device else {"exclusive": True, "write_timeout": 5}
     with locked(lock, timeout=0, holder="another reader of the console", note=note):
         try:
             port = serial.serial_for_url(
-                config.device, baudrate=config.baud, timeout=_READ_SECONDS, write_timeout=5, **alone
+                config.device, baudrate=config.baud, timeout=_READ_SECONDS, **alone
             )
             with closing(port):
                 yield port
@@ -144,6 +147,21 @@ class ConsoleLog:
         """Return the messages since a moment of this host's monotonic clock, in order."""
         return tuple(seen for seen in tuple(self._seen) if seen.mono >= mono)
 
+    def explain(self, failure: Failure, mono: float) -> Failure:
+        """Return a failure with what the kernel told since a moment; blame stays as it is."""
+        seen = self.since(mono)
+        if not seen:
+            return failure
+        kinds = ", ".join(dict.fromkeys(one.message.kind for one in seen))
+        causes = [one for one in seen if one.message.kind != BOOT] or list(seen)
+        return failure.model_copy(
+            update={
+                "message": f"{failure.message}; console: {kinds}",
+                "console": tuple(causes[0].lines),
+                "console_messages": tuple(one.message.line for one in causes[:_MOST_EVIDENCE]),
+            }
+        )
+
     def _follow(self) -> None:
         while not self._ending.is_set():
             try:
@@ -181,14 +199,18 @@ class ConsoleLog:
                 pending += port.read(1)
                 pending += read_waiting(port)
                 *whole, pending = pending.split(b"\n")
-                while len(pending) > _LONGEST_LINE:
-                    whole.append(pending[:_LONGEST_LINE])
-                    del pending[:_LONGEST_LINE]
+                if len(pending) > _LONGEST_LINE:
+                    whole.append(pending)
+                    pending = bytearray()
                 for line in whole:
-                    self._take(line, file)
+                    self._take_pieces(line, file)
         finally:
             if pending:
-                self._take(pending, file)
+                self._take_pieces(pending, file)
+
+    def _take_pieces(self, line: bytearray, file: BinaryIO) -> None:
+        for start in range(0, max(len(line), 1), _LONGEST_LINE):
+            self._take(bytes(line[start : start + _LONGEST_LINE]), file)
 
     def _take(self, raw: bytes, file: BinaryIO) -> None:
         line = printable_line(raw.decode(errors="backslashreplace").strip("\r"))

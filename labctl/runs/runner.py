@@ -104,7 +104,7 @@ def run_trials(
         _break_off(context, "interrupted")
         raise
     except Exception as error:  # also a bug: the run's end is recorded
-        _break_off(context, "failed", Failure.of(error))
+        _break_off(context, "failed", context.failure(error))
         raise
     run, gates = context.run, context.prepared.recipe.gates
     parameters = {trial.variant.slug: trial.parameters for trial in trials}
