@@ -125,6 +125,8 @@ class Board(StrictModel):
             raise refuse(f"a board of `kind: {kind}` needs its own workdir", "workdir")
         if self.switches.restart_hdc and (why := self.transport.restart_problem()):
             raise refuse(f"must be false: {why}", "switches", "restart_hdc")
+        if self.switches.console and self.console is None:
+            raise refuse("needs the board's `console`", "switches", "console")
         return self
 
 
