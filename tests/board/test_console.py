@@ -1,15 +1,14 @@
 """A board's console: read in drops, floods and garbage, and lost, without harm to a run."""
 
-import os
 import socket
 import threading
-import tty
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import serial
+from ptys import Pty
 from serial.rfc2217 import PortManager
 
 from labctl.board.console import CONSOLE, ConsoleLog, open_console
@@ -21,28 +20,6 @@ from labctl.retry import wait_until
 pytestmark = pytest.mark.usefixtures("private_state")
 
 PANIC = b"[   12.345678] Kernel panic - not syncing: sysrq triggered crash\r\n"
-
-
-class Pty:
-    """A serial port made of software: ``device`` is what labctl opens."""
-
-    def __init__(self, link: Path) -> None:
-        self._link = link
-        self.plug()
-
-    def plug(self) -> None:
-        self.ours, self.theirs = os.openpty()
-        tty.setraw(self.theirs)
-        self._link.unlink(missing_ok=True)
-        self._link.symlink_to(os.ttyname(self.theirs))
-
-    def unplug(self) -> None:
-        os.close(self.ours)
-        os.close(self.theirs)
-
-    def send(self, data: bytes) -> None:
-        while data:
-            data = data[os.write(self.ours, data) :]
 
 
 @pytest.fixture
