@@ -1,13 +1,10 @@
 """A shell on a console is proven before it gets a command, and gets it quoted."""
 
 import os
-import pty
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from ptys import terminal
 
 from labctl.board.console_shell import console_answer, run_on_console
 from labctl.config.console import Console, ConsoleLogin
@@ -22,31 +19,6 @@ while printf 'board login: ' && read -r user; do
     [ "$word" = "it's" ] && exec sh -i
 done
 """
-
-
-@contextmanager
-def terminal(*command: str) -> Iterator[str]:
-    """Run a program on one pseudo terminal, joined to another: a console's cable."""
-    pid, inner = pty.fork()
-    if pid == 0:
-        os.execvp(command[0], command)
-    outer, theirs = os.openpty()
-
-    def copy(source: int, target: int) -> None:
-        try:
-            while data := os.read(source, 1024):
-                os.write(target, data)
-        except OSError:
-            pass
-
-    for pair in ((inner, outer), (outer, inner)):
-        threading.Thread(target=copy, args=pair, daemon=True).start()
-    try:
-        yield os.ttyname(theirs)
-    finally:
-        os.kill(pid, 9)
-        os.waitpid(pid, 0)
-        os.close(theirs)
 
 
 def console(device: str, login: ConsoleLogin | None = None) -> Console:

@@ -6,8 +6,9 @@ import pytest
 from emulated_kernel import arm64_files, booted, initrd
 
 from labctl.board.console import CONSOLE, ConsoleLog
+from labctl.board.console_shell import console_answer, run_on_console
 from labctl.config.console import Console
-from labctl.errors import BoardRebooted
+from labctl.errors import BoardRebooted, HostError
 from labctl.records.trial import Failure
 from labctl.retry import wait_until
 
@@ -23,8 +24,46 @@ echo c >/proc/sysrq-trigger
 """
 
 
-def test_a_real_kernel_tells_why_it_died(tmp_path: Path) -> None:
-    kernel, busybox = arm64_files(tmp_path)
+_SHELL = """#!/bin/busybox sh
+/bin/busybox mount -t proc proc /proc
+/bin/busybox mount -t devtmpfs dev /dev
+exec /bin/busybox sh -i </dev/console >/dev/console 2>&1
+"""
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return arm64_files(tmp_path_factory.mktemp("debian"))
+
+
+def test_a_real_board_is_repaired_on_its_console(tmp_path: Path, files: tuple[Path, Path]) -> None:
+    kernel, busybox = files
+    initial = initrd(tmp_path / "initrd", busybox, _SHELL)
+    with booted(kernel, initial) as device:
+        config = Console(device=device)
+
+        def has_shell() -> bool:
+            try:
+                run_on_console(config, [["true"]])
+            except HostError:
+                return False
+            return True
+
+        assert wait_until(has_shell, timeout=120, interval=0.5)
+        assert console_answer(config) == "answers"
+        run_on_console(
+            config,
+            [
+                ["/bin/busybox", "ip", "link", "set", "lo", "up"],
+                ["/bin/busybox", "ping", "-c", "1", "127.0.0.1"],
+            ],
+        )
+        with pytest.raises(HostError, match="ended with status 1"):
+            run_on_console(config, [["/bin/busybox", "grep", "-q", "no 'such' $(word)", "/init"]])
+
+
+def test_a_real_kernel_tells_why_it_died(tmp_path: Path, files: tuple[Path, Path]) -> None:
+    kernel, busybox = files
     initial = initrd(tmp_path / "initrd", busybox, _INIT)
     told: list[str] = []
     with booted(kernel, initial, words="panic=2") as device:

@@ -1,7 +1,11 @@
-"""A serial port made of software."""
+"""A serial port made of software, and programs on one."""
 
 import os
+import pty
+import threading
 import tty
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -25,3 +29,28 @@ class Pty:
     def send(self, data: bytes) -> None:
         while data:
             data = data[os.write(self.ours, data) :]
+
+
+@contextmanager
+def terminal(*command: str) -> Iterator[str]:
+    """Run a program on one pseudo terminal, joined to another: a console's cable."""
+    pid, inner = pty.fork()
+    if pid == 0:
+        os.execvp(command[0], command)
+    outer, theirs = os.openpty()
+
+    def copy(source: int, target: int) -> None:
+        try:
+            while data := os.read(source, 1024):
+                os.write(target, data)
+        except OSError:
+            pass
+
+    for pair in ((inner, outer), (outer, inner)):
+        threading.Thread(target=copy, args=pair, daemon=True).start()
+    try:
+        yield os.ttyname(theirs)
+    finally:
+        os.kill(pid, 9)
+        os.waitpid(pid, 0)
+        os.close(theirs)
