@@ -51,7 +51,10 @@ def test_help_costs_little_more_than_importing_click() -> None:
     assert found["labctl --help"] <= 1.5 * found["import click"]
 
 
-def test_commands_that_only_read_start_fast(tmp_path: Path, postgres: PostgresServer) -> None:
+def test_commands_that_only_read_start_fast(
+    tmp_path: Path, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(ENVIRONMENT, "XDG_CACHE_HOME", str(tmp_path / "cache"))  # no artifacts
     lab, shared = tmp_path / "lab", tmp_path / "shared"
     run(LABCTL, "init", lab)
     run(LABCTL, "init", shared)
