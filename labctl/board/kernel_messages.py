@@ -67,7 +67,7 @@ class KernelMessage:
     kind: str
     line: str
     breaks_board: bool = False
-    #: Process that was killed for want of memory.
+    #: Process that an out-of-memory kill ended.
     pid: int | None = None
 
 
