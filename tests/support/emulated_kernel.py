@@ -85,6 +85,10 @@ def booted(kernel: Path, initial: Path, *, words: str = "") -> Iterator[str]:
             line = emulator.stdout.readline()
             found = re.search(r"/dev/pts/\d+", line)
             assert found, line
-            yield found[0]
+            held = os.open(found[0], os.O_RDWR | os.O_NOCTTY)  # a serial port never hangs up
+            try:
+                yield found[0]
+            finally:
+                os.close(held)
         finally:
             emulator.kill()
