@@ -101,6 +101,7 @@ def _builders() -> Iterator[Finding]:
         ("fabric", Importance.OPTIONAL, "building tools on another host", "ssh"),
         ("pyserial", Importance.OPTIONAL, "serial consoles of boards", "console"),
         ("psycopg", Importance.OPTIONAL, "a lab in a PostgreSQL database", "postgresql"),
+        ("optuna", Importance.OPTIONAL, "labctl tune with more than 60 settings", "tune"),
     ]
     for package, importance, used_for, extra in (*needed, *optional):
         try:

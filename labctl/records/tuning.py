@@ -20,7 +20,7 @@ class DroppedSetting(Record):
 class TuningRound(Record):
     """Trials in running order, one of each setting."""
 
-    kind: Literal["first", "race", "proof", "parts"]
+    kind: Literal["first", "try", "race", "proof", "parts"]
     first: int = Field(description="number of its first trial")
     order: tuple[str, ...] = Field(min_length=1, description="variants in running order")
 

@@ -6,7 +6,7 @@ their records, so a killed search continues with the same state.
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from labctl.config.recipe_parts import Variant
@@ -20,6 +20,7 @@ from labctl.runs.planning.settings import trial_of, variants_of
 from labctl.runs.planning.time_limits import CUT_OFF_SOURCE
 from labctl.runs.planning.trials import PlannedTrial
 from labctl.stats.power import MOST_REPEATS, least_difference
+from labctl.stats.proposals import MOST_WITHOUT, propose
 from labctl.stats.race import CUT_OFF, MOST_FAILURES, Dropped, Outcome, Race, Round, Rules
 from labctl.units import duration
 
@@ -61,6 +62,7 @@ class Search:
             record.seed,
             math.log1p(comparison.practical),
             self._parts,
+            self._propose if len(record.settings) > MOST_WITHOUT else None,
         )
         self.race = Race(
             rules,
@@ -75,6 +77,18 @@ class Search:
         changes = self.record.patches[setting]
         ones = [{key: value} for key, value in changes.items()] if len(changes) > 1 else []
         return [slug for slug, found in self.record.patches.items() if found in ones]
+
+    def _propose(
+        self, tried: Mapping[str, Sequence[float]], among: Sequence[str], count: int
+    ) -> list[str]:
+        """Return the settings to try next, as the finished trials suggest."""
+        record = self.record
+        keys = {key for patch in record.patches.values() for key in patch}
+        points = {
+            slug: {key: variant.parameters.get(key) for key in keys}
+            for slug, variant in self.variants.items()
+        }
+        return propose(points, tried, among, count, record.seed)
 
     def more(self, records: Mapping[int, TrialRecord], planned: int) -> list[PlannedTrial]:
         """Return the trials of the next round, written down first; empty: the search ends.

@@ -1,7 +1,8 @@
 """A race: the best of many settings within a budget, and the pairs that prove it.
 
 Pure functions over finished rounds. In a round of the race each remaining setting and the default
-run once, in random order, so that drift affects all equally. Dropping a setting costs efficiency
+run once, in random order, so that drift affects all equally. Of many settings, a proposer says
+which ones to try before, and the best of them are raced. Dropping a setting costs efficiency
 only: nothing that the race measured is used again in the proof. The proof measures each named
 setting and the default in fresh pairs.
 """
@@ -34,10 +35,12 @@ RACE_SHARE = 0.5
 _LONGER = 1.25
 #: Alternating fits of settings and rounds; each halves what is left, at least.
 _FITS = 8
+#: Proposed settings in one round; the next proposals know what it measured.
+_PROPOSED = 10
 #: Gain that the proof should be able to show, beyond the smallest one that matters.
 _FINER = 0.01
 
-Kind = Literal["first", "race", "proof", "parts"]
+Kind = Literal["first", "try", "race", "proof", "parts"]
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,8 @@ class Rules:
         lower: objectives whose smaller figure is better.
         practical: logarithm of the smallest gain that matters.
         parts: setting -> settings that each have one part of it.
+        propose: (setting -> values of the objectives, settings to choose from, number) -> the
+            settings to try next; None: all are raced.
     """
 
     default: str
@@ -89,6 +94,9 @@ class Rules:
     seed: int = 1
     practical: float = math.log(1.02)
     parts: Callable[[str], Sequence[str]] = lambda _setting: ()
+    propose: Callable[[Mapping[str, Sequence[float]], Sequence[str], int], Sequence[str]] | None = (
+        None
+    )
 
     @property
     def objectives(self) -> tuple[str, ...]:
@@ -143,10 +151,10 @@ class Race:
         gone = {one.setting for one in self.dropped}
         return [one for one in self.rules.settings if one not in gone]
 
-    def values(self, objective: str) -> dict[str, dict[int, float]]:
-        """Return the race's values: setting -> round -> logarithm."""
+    def values(self, objective: str, kind: Kind = "race") -> dict[str, dict[int, float]]:
+        """Return the values of the rounds of a kind: setting -> round -> logarithm."""
         found: dict[str, dict[int, float]] = {}
-        for number, one in enumerate(self.of("race")):
+        for number, one in enumerate(self.of(kind)):
             for setting, outcome in one.outcomes.items():
                 if outcome.logs is not None and objective in outcome.logs:
                     found.setdefault(setting, {})[number] = outcome.logs[objective]
@@ -156,12 +164,14 @@ class Race:
         """Return the noise of a trial, pooled over settings and rounds; None if unknown."""
         return pooled_noise(self.values(objective))
 
-    def ranking(self, objective: str, settings: Collection[str]) -> list[tuple[str, float]]:
+    def ranking(
+        self, objective: str, settings: Collection[str], kind: Kind = "race"
+    ) -> list[tuple[str, float]]:
         """Return settings with their mean gain over the default, the best first.
 
         Only rounds that have both count.
         """
-        values = self.values(objective)
+        values = self.values(objective, kind)
         base = values.get(self.rules.default, {})
         found = []
         for setting in settings:
@@ -296,6 +306,8 @@ class Race:
             return None
         if done >= LEAST_ROUNDS and len(self.alive) == 1:  # the noise is known
             return None
+        if not done and (trying := self._try_round(left)) is not None:
+            return trying
         rounds = max(1, LEAST_ROUNDS - done) if self.rules.paired else 1
         if self.expected([default, *self.alive]) * rounds > left:
             if done:
@@ -306,6 +318,24 @@ class Race:
         if not alive or self.expected([default, *alive]) > left:
             return None
         return Round("race", self.rules.shuffled([default, *alive], len(self.rounds)))
+
+    def _try_round(self, left: float) -> Round | None:
+        """Return trials of proposed settings, as long as they take less time than they leave."""
+        default, rounds = self.rules.default, self.of("try")
+        names = dict.fromkeys(one for each in rounds for one in each.order)
+        tried = {one: self._gains(one) for one in names}
+        fresh = [one for one in self.alive if one not in tried]
+        spent = self.overhead * sum(o.seconds for one in rounds for o in one.outcomes.values())
+        count = int((left - spent) / 2 / (self.expected([default]) or math.inf)) - 1
+        if self.rules.propose is None or not fresh or count < 1:
+            return None
+        found = self.rules.propose(tried, fresh, min(count, _PROPOSED))
+        return Round("try", self.rules.shuffled([default, *found], len(self.rounds)))
+
+    def _gains(self, setting: str) -> list[float]:
+        """Return what a proposed setting gained; what failed counts as cut off."""
+        found = [self.ranking(one, [setting], "try") for one in self.rules.objectives]
+        return [gain[0][1] if gain and all(found) else -math.log(CUT_OFF) for gain in found]
 
     def _kept_for_proof(self) -> float:
         """Return the seconds that the race leaves: half of the budget, or enough for the proof."""
@@ -319,21 +349,26 @@ class Race:
         return min(half, _LONGER * pair * self._enough()) if leaders else half
 
     def _draw(self, left: float) -> None:
-        """Draw as many settings as the time allows, if each round keeps the better half."""
-        one = self.expected([self.rules.default])
-        drawn = self.rules.shuffled(self.alive, 0)
+        """Draw as many settings as the time allows, if each round keeps the better half.
+
+        Proposed settings are not drawn: the best of them are kept.
+        """
+        one, alive = self.expected([self.rules.default]), self.alive
+        ranks = self._ranks("try")
+        drawn = sorted(ranks, key=lambda setting: ranks[setting])
+        drawn = drawn or list(self.rules.shuffled(alive, 0))
         count = len(drawn)
         while count > 1 and one * sum(_halving(count)) > left:
             count -= 1
         for setting in drawn[count:]:
-            self._drop(setting, f"not drawn: the budget reaches {count} of {len(drawn)} settings")
+            why = "not drawn" if not ranks else f"rank {ranks[setting]} of those tried"
+            self._drop(setting, f"{why}: the budget reaches {count} of {len(drawn)} settings")
+        for setting in set(alive) - set(drawn):
+            self._drop(setting, f"not proposed: {len(drawn)} others were tried")
 
     def _keep_by_rank(self, left: float, *, halve: bool) -> None:
         """Keep the best settings, as many as the time allows."""
-        ranks: dict[str, int] = {}
-        for objective in self.rules.objectives:
-            for rank, (setting, _) in enumerate(self.ranking(objective, self.alive), 1):
-                ranks[setting] = min(rank, ranks.get(setting, rank))
+        ranks = self._ranks("race")
         order = sorted(ranks, key=lambda setting: ranks[setting])
         keep = order[: math.ceil(len(order) / 2)] if halve else order
         while len(keep) > 2 and self.expected([self.rules.default, *keep]) > left:
@@ -343,6 +378,14 @@ class Race:
         for setting in set(order) - set(keep):
             place = f"rank {ranks[setting]} of {len(order)}"
             self._drop(setting, f"{place}: the budget does not reach another round of all")
+
+    def _ranks(self, kind: Kind) -> dict[str, int]:
+        """Return the best rank of each setting in any objective."""
+        ranks: dict[str, int] = {}
+        for objective in self.rules.objectives:
+            for rank, (setting, _) in enumerate(self.ranking(objective, self.alive, kind), 1):
+                ranks[setting] = min(rank, ranks.get(setting, rank))
+        return ranks
 
     def _name(self, spent: float) -> None:
         """Name one setting for each objective, and plan its pairs."""

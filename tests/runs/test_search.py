@@ -1,6 +1,7 @@
 """Settings of a search, and its rounds from the records of its trials."""
 
 import math
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,6 +29,7 @@ from labctl.runs.planning.settings import plan_search, variants_of
 from labctl.runs.planning.trials import PlannedTrial
 from labctl.runs.record.directory import RunDirectory
 from labctl.runs.search import Search
+from labctl.stats.proposals import MOST_WITHOUT
 
 SMALL = model("q8", "Q8_0", size_bytes=1_000_000_000, tensor_bytes=1_000_000_000,
               bytes_per_token=1_000_000_000)  # fmt: skip
@@ -298,6 +300,58 @@ def test_a_search_goes_on_from_its_file(played: Played, tmp_path: Path) -> None:
         again.records = {n: one for n, one in played.records.items() if n < last.first}
         again.plan = played.plan[: last.first - 1]
         assert [one.variant.slug for one in again.round()] == list(last.order)
+
+
+MANY = {"threads": [1, 2, 3, 4], "poll": [*range(0, 100, 5)]}
+
+
+def test_a_search_of_many_settings_tries_what_is_proposed(tmp_path: Path) -> None:
+    played = Played(tmp_path, planned({"space": MANY}, 400))
+    assert len(played.search.record.settings) > MOST_WITHOUT
+    while wanted := played.round():
+        for one in wanted:
+            values = one.variant.parameters
+            played.run(one, 100 + 8 * (values["threads"] - 2) ** 2 + values["poll"] / 10)
+    record = played.search.record
+    tries = [one for one in record.rounds if one.kind == "try"]
+    assert len(tries) > 2
+    tried = [slug for one in tries for slug in one.order if slug != "default"]
+    assert len({*tried}) == len(tried)
+    raced = {slug for one in record.rounds if one.kind == "race" for slug in one.order}
+    assert raced < {"default", *tried}
+    assert (record.named or {})["decode"].startswith(("threads-2", "poll-0-threads-2"))
+    reasons = {one.setting: one.reason for one in record.dropped}
+    never = record.settings.keys() - {*tried}
+    assert {reasons[one] for one in never} == {f"not proposed: {len(tried)} others were tried"}
+    # Killed before the round was written: the same settings are proposed again.
+    for cut in range(2, 2 + len(tries)):
+        last = record.rounds[cut]
+        before = {"rounds": record.rounds[:cut], "named": None, "dropped": ()}
+        again = Played(tmp_path / str(cut), record.model_copy(update=before))
+        again.directory = played.directory
+        again.search.context = played.context
+        again.records = {n: one for n, one in played.records.items() if n < last.first}
+        again.plan = played.plan[: last.first - 1]
+        played.clock.spent = 2.0 * len(again.plan)
+        assert [one.variant.slug for one in again.round()] == list(last.order)
+
+
+def test_many_settings_need_optuna_and_few_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    planned({"space": {"threads": [1, 2, 3, 4], "poll": [0, 20, 50]}})
+    with pytest.raises(ConfigError, match="more than 60 settings needs Optuna") as caught:
+        planned({"space": MANY})
+    assert "labctl-boards[tune]" in (caught.value.hint or "")
+
+
+def test_a_built_in_space_is_never_so_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    facts = FACTS.model_copy(update={"cpus": (CpuFacts(count=8),)})
+    record = plan_search(prepared({}), facts, None, 7200)[1]
+    assert len(record.settings) == MOST_WITHOUT
+    assert {"threads": 2} in record.patches.values()
+    assert {"poll": 100} in record.patches.values()
+    assert any(one.reason.startswith("not drawn: ") for one in record.impossible)
 
 
 def test_a_setting_with_another_text_is_dropped_by_the_guard(played: Played) -> None:

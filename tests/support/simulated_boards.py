@@ -12,6 +12,7 @@ from labctl.compare.estimates import estimate_pairs
 from labctl.compare.thresholds import Thresholds
 from labctl.compare.tuned import proof_limits
 from labctl.compare.verdicts import judged
+from labctl.stats.proposals import propose
 from labctl.stats.race import CUT_OFF, Outcome, Race, Rules
 
 LIMITS = proof_limits(Thresholds(same_within=0.03, practical=0.02))
@@ -92,11 +93,20 @@ class Found:
         return self.row is not None and self.row.verdict is Verdict.FASTER
 
 
-def search(board: Board, budget: float, seed: int = 1) -> Found:
-    """Search as `labctl tune` does."""
+def search(
+    board: Board,
+    budget: float,
+    seed: int = 1,
+    points: Mapping[str, Mapping[str, int]] | None = None,
+) -> Found:
+    """Search as `labctl tune` does; with ``points`` (default included), by proposals."""
+
+    def asked(tried: Mapping[str, Sequence[float]], among: Sequence[str], count: int) -> list[str]:
+        return propose(points or {}, tried, among, count, seed)
+
     race = Race(
         Rules(DEFAULT, tuple(board.gains), ("decode",), budget=budget, seed=seed,
-              practical=LIMITS.practical_log)
+              practical=LIMITS.practical_log, propose=asked if points else None)
     )  # fmt: skip
     while (one := race.next_round(board.spent)) is not None:
         outcomes = {}

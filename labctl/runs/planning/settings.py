@@ -1,6 +1,7 @@
 """Settings that a search tries: its space without what cannot run, each resolved for the board."""
 
 import itertools
+import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -24,6 +25,7 @@ from labctl.runs.planning.forecast import (
     text_bytes,
 )
 from labctl.runs.planning.trials import PlannedTrial
+from labctl.stats.proposals import MOST_WITHOUT, optuna_library
 from labctl.stats.race import least_trials
 from labctl.units import duration
 
@@ -106,6 +108,15 @@ def plan_search(
             del settings[slug], patches[slug]
     if not settings:
         raise recipe.refusal(("tune", "space"), "one point: nothing to choose from on this board")
+    if len(settings) > MOST_WITHOUT and tuning.space:
+        optuna_library()
+    elif len(settings) > MOST_WITHOUT:  # nobody asked for so many
+        chance = random.Random(tuning.seed)  # noqa: S311 - not for secrets
+        drawn = sorted(settings, key=lambda one: (len(patches[one]), chance.random()))
+        for slug in drawn[MOST_WITHOUT:]:
+            why = f"not drawn: of a built-in space, {MOST_WITHOUT} settings are tried"
+            impossible.append(_never(slug, why))
+            del settings[slug], patches[slug]
     predicted = forecast.of(trial_of(0, default, 0, forecast.roles))
     least = least_trials({*tuning.objectives} != {"memory"})
     if predicted is not None and (needed := least * predicted.trial_ns) > 1e9 * max_seconds:
