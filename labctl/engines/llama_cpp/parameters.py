@@ -1,7 +1,7 @@
 """Parameters of llama.cpp in a recipe: labctl's defaults and the memory that they need.
 
 The memory was checked with the ``buffer size`` lines of llama.cpp's log (``-lv 4``) of new and
-classic versions with SmolLM2-135M: the key-value cache to the byte, the compute buffer within 2 %.
+classic versions with SmolLM2-135M: the key-value cache to the byte, the compute buffer within 4 %.
 The total was checked in booted ARM64 Linux systems with little memory.
 """
 
@@ -378,10 +378,12 @@ _F32_BYTES = 4
 #: compute buffers: 3.9 MB for 401 tokens, 35.1 MB for 49,152 (SmolLM2-135M).
 _PROGRAM_BYTES = 3_800_000
 _VOCABULARY_ENTRY_BYTES = 367
-#: Hidden states in the buffer at its peak, beside the logits.
-_HIDDEN_STATES = 2
-#: The same within a layer: 5.7 (new) and 4.7 (classic) with SmolLM2-135M.
+#: Hidden states in the buffer at its peak, beside the logits: 2 or 3 with SmolLM2-135M, the same
+#: for any context.
+_HIDDEN_STATES = 3
+#: The same within a layer: 5.7 (new), 4.7 (classic) with SmolLM2-135M; with flash attention 11.2.
 _LAYER_STATES = 6
+_FLASH_LAYER_STATES = 12
 
 
 def repacked_bytes(model: ModelIdentity) -> int:
@@ -430,17 +432,17 @@ def _compute_bytes(
 ) -> int | None:
     """Return the bytes for one physical batch at its peak.
 
-    For each token: logits, states and a row of the mask; or, without flash attention, one more row
-    of attention weights for each head and the states of one layer, if that is more.
+    For each token: logits and states; or, if that is more, the states of one layer and a row of the
+    mask, without flash attention in 32 bits and beside a row of attention weights for each head.
     """
     if model.vocabulary is None or model.embedding_length is None:
         return None
     tokens = min(parameters.ubatch, parameters.batch, prompt_tokens or context, context)
     states = _HIDDEN_STATES * model.embedding_length
-    widest = model.vocabulary + states + context
-    if parameters.flash_attention is False:
-        if model.heads is None:
-            return None
-        layer = _LAYER_STATES * model.embedding_length
-        widest = max(widest, (model.heads + 1) * context + layer)
-    return tokens * _F32_BYTES * widest
+    if parameters.flash_attention is not False:
+        layer = context // 2 + _FLASH_LAYER_STATES * model.embedding_length
+    elif model.heads is None:
+        return None
+    else:
+        layer = (model.heads + 1) * context + _LAYER_STATES * model.embedding_length
+    return tokens * _F32_BYTES * max(model.vocabulary + states, layer)
