@@ -13,8 +13,9 @@ from labctl.bundle.reader import Bundle
 from labctl.bundle.records import BundledRun, bundled_run
 from labctl.bundle.signature import Signer
 from labctl.bundle.trusted_recipe import Missing, TrustedRecipe, trusted_recipe
-from labctl.bundle.verdicts import Measured, Number, judge, texts
+from labctl.bundle.verdicts import Measured, Number, judge, judge_search, texts
 from labctl.compare.session_noise import board_history
+from labctl.compare.tuned import tuned
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe
 from labctl.config.yaml.document import Document
@@ -176,7 +177,12 @@ def reproduce(
     here = Measured(outcome.run, outcome.trials)
     there = Measured(imported.run(), imported.trials())
     repository = RunRepository(lab.root / "runs", observer.note)
-    numbers = judge(there, here, board_history(repository))
+    numbers, own, other = [], imported.tuning(), outcome.directory.tuning()
+    if own and other:  # a raced setting's times are no result
+        results = tuned(there.run, there.trials, own), tuned(here.run, here.trials, other)
+        numbers = judge_search(*results, (there.run.facts, here.run.facts))
+        there, here = there.only(own.default), here.only(other.default)
+    numbers += judge(there, here, board_history(repository))
     numbers += texts(there, here, planned.bundle.manifest, _outputs(outcome))
     return outcome, imported, numbers
 

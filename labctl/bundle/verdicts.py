@@ -1,7 +1,7 @@
 """Judge a reproduction, number by number: reproduced, not reproduced, or unclear."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from labctl.bundle.form import BundleManifest
@@ -9,6 +9,7 @@ from labctl.compare.comparison import Row, Verdict
 from labctl.compare.estimates import History
 from labctl.compare.sides import Pair, Side, run_sides
 from labctl.compare.thresholds import Thresholds
+from labctl.compare.tuned import Proof, Tuned
 from labctl.compare.verdicts import compare
 from labctl.records.board import BoardFacts, Execution
 from labctl.records.run import RunRecord
@@ -21,6 +22,7 @@ from labctl.stats.log_ratio import unpaired
 #: repeated probes of one board differ by less (see ``labctl.board.probe_files``).
 SHARE_WITHIN = 0.15
 _ERROR = 0.05
+_NO_GAIN = (Verdict.SAME, Verdict.SLOWER)
 #: Keys in which two boards of one kind may differ apart from their hardware, or which a stranger
 #: cannot reproduce.
 _ALLOWED = ("board",)
@@ -61,6 +63,10 @@ class Measured:
         """Return the repeats of a variant that count."""
         return [trial for trial in good_trials(self.trials) if trial.variant == variant]
 
+    def only(self, variant: str) -> "Measured":
+        """Return the side with the trials of one variant."""
+        return Measured(self.run, [one for one in self.trials if one.variant == variant])
+
 
 def judge(there: Measured, here: Measured, history: History | None = None) -> list[Number]:
     """Return a judgement for each number of the bundle's run.
@@ -79,6 +85,43 @@ def judge(there: Measured, here: Measured, history: History | None = None) -> li
             continue
         numbers += _of_variant(there, here, (side, other), history)
     return numbers
+
+
+def judge_search(there: Tuned, here: Tuned, boards: tuple[BoardFacts, BoardFacts]) -> list[Number]:
+    """Return a judgement for each proof of the bundle's search, by that of the search here.
+
+    It is open on other kinds of boards, and where times say nothing.
+    """
+    mine = {one.objective: one for one in here.proofs}
+    numbers = [_of_proof(one, mine.get(one.objective)) for one in there.proofs]
+    why = next((_NOT_A_BOARD[one.execution] for one in boards if one.execution in _NOT_A_BOARD), "")
+    if not why and not _alike(*boards):
+        why = "another kind of board may need other settings"
+    if not why:
+        return numbers
+    return [
+        replace(one, judgement=Judgement.CANT_TELL, reason=f"{one.reason}; {why}")
+        for one in numbers
+    ]
+
+
+def _of_proof(there: Proof, here: Proof | None) -> Number:
+    what = f"gain in {there.objective}"
+    if here is None:
+        why = f"the search here has no proof for {there.objective}"
+        return Number(there.setting, what, Judgement.CANT_TELL, why)
+    sides = [f"{_gain(there)} there", f"{here.setting} {_gain(here)} here"]
+    found = Judgement.CANT_TELL
+    if there.is_shown == here.is_shown and (here.setting == there.setting or not here.is_shown):
+        found = Judgement.REPRODUCED
+    elif here.setting == there.setting and here.row and here.row.verdict in _NO_GAIN:
+        found = Judgement.NOT_REPRODUCED
+    return Number(there.setting, what, found, ", ".join(sides))
+
+
+def _gain(proof: Proof) -> str:
+    shown = "shown" if proof.is_shown else "not shown"
+    return shown if proof.gain is None else f"{proof.gain - 1:+.1%} {shown}"
 
 
 def _of_variant(

@@ -13,6 +13,7 @@ import pytest
 from records_made import energy, model, run, timing, trial
 from rich.console import Console
 
+from labctl.bundle.verdicts import judge_search
 from labctl.compare.comparison import Row, Verdict
 from labctl.compare.estimates import estimate_pairs
 from labctl.compare.proven import proven
@@ -21,6 +22,7 @@ from labctl.compare.tuned import Tuned, proof_limits, tuned
 from labctl.compare.verdicts import judged
 from labctl.config.recipe_parts import MOST_VARIANTS
 from labctl.figures.trials import OBJECTIVES
+from labctl.records.board import Execution
 from labctl.records.run import RunRecord
 from labctl.records.trial import JobStatus, TrialRecord, TrialState
 from labctl.records.tuning import DroppedSetting, TuningRecord, TuningRound
@@ -103,6 +105,27 @@ def job(peak: float) -> JobStatus:
 def text(found: Tuned) -> str:
     (sentence,) = sentences(found, Language("en"))
     return sentence
+
+
+@pytest.mark.parametrize(
+    ("there", "here", "judgement"),
+    [(1.1, 1.1, "reproduced"), (1.0, 1.0, "reproduced"), (1.1, 1.0, "not reproduced"),
+     (1.0, 1.1, "can't tell")],
+)  # fmt: skip
+def test_a_search_is_reproduced_by_its_proof(there: float, here: float, judgement: str) -> None:
+    search = record(12)
+    sides = [tuned(searched(), trials(search, proof=one), search) for one in (there, here)]
+    board = searched().facts
+    (number,) = judge_search(*sides, (board, board))
+    assert number.judgement == judgement, number.reason
+    assert (number.variant, number.what) == ("fast", "gain in decode")
+    emulated = board.model_copy(update={"execution": Execution.EMULATED})
+    (number,) = judge_search(*sides, (board, emulated))
+    assert number.judgement == "can't tell"
+    assert "EMULATED" in number.reason
+    unproven = tuned(searched(), [], record(12, named=None))
+    (number,) = judge_search(sides[0], unproven, (board, board))
+    assert number.judgement == "can't tell"
 
 
 def test_a_gain_is_that_of_the_fresh_pairs() -> None:
