@@ -357,29 +357,28 @@ class OutputNotUnderstood(JobError):
 
 FULL_NUMBERS = frozenset({errno.ENOSPC, errno.EDQUOT})
 REFUSED_NUMBERS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
-_FULL = re.compile(r"no space left on device|NoSpaceLeft|quota exceeded", re.IGNORECASE)
-_REFUSED = re.compile(
-    r"permission denied|operation not permitted|read-only file system", re.IGNORECASE
-)
+#: Patterns are compiled at their first use: each command loads this module.
+_FULL = r"(?i)no space left on device|NoSpaceLeft|quota exceeded"
+_REFUSED = r"(?i)permission denied|operation not permitted|read-only file system"
 
 
 def tells_full_disk(text: str) -> bool:
     """Return True if a program's output says that a disk or a quota is full."""
-    return bool(_FULL.search(text))
+    return bool(re.search(_FULL, text))
 
 
 def tells_refusal(text: str) -> bool:
     """Return True if a program's output says that it had no permission."""
-    return bool(_REFUSED.search(text))
+    return bool(re.search(_REFUSED, text))
 
 
 #: Words for a program that is there, and that a board or this host still cannot start.
-_LACKING = re.compile(r"its (loader|library|interpreter) (.{1,400}) is not there", re.DOTALL)
+_LACKING = r"(?s)its (loader|library|interpreter) (.{1,400}) is not there"
 
 
 def lacking(message: str) -> ConfigError | None:
     """Return the error if a message says that a program's loader or interpreter is missing."""
-    found = _LACKING.search(message)
+    found = re.search(_LACKING, message)
     if found is None:
         return None
     kind, name = found.groups()

@@ -4,11 +4,9 @@ Models of pydantic take the kinds as types of their fields, but nothing here imp
 is made without it (a transport that the command line names) does not wait for it.
 """
 
-import ipaddress
 import os
 import re
 from collections.abc import Callable, MutableMapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 if TYPE_CHECKING:
@@ -97,7 +95,11 @@ class InLab(Checked):
 
     def _checked(self, text: str, info: "core_schema.ValidationInfo") -> str:
         root = (info.context or {}).get(LAB_ROOT)
-        return text if root is None else str(Path(root) / text)
+        if root is None:
+            return text
+        from pathlib import Path
+
+        return str(Path(root) / text)
 
 
 _WORD_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.+-]{0,127}$"
@@ -127,6 +129,8 @@ def split_endpoint(text: str) -> tuple[str, int]:
 
 def is_on_loopback(endpoint: str) -> bool:
     """Return whether a valid ``HOST:PORT`` leads to this host: to a virtual board, or a tunnel."""
+    import ipaddress
+
     host, _ = split_endpoint(endpoint)
     try:
         return ipaddress.ip_address(host).is_loopback
@@ -212,6 +216,8 @@ SshAddress = Annotated[
 
 
 def _host_name(text: str) -> str:
+    import ipaddress
+
     try:
         if ":" in text:
             ipaddress.IPv6Address(text)

@@ -25,6 +25,16 @@ settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCh
 settings.load_profile("busy")
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import no file whose tests `-m` leaves out; test_soak_*.py has long tests alone."""
+    left_out = str(config.option.markexpr)
+    is_soak = collection_path.name.startswith("test_soak_")
+    if is_soak and "not soak" in left_out and "not servers" in left_out:
+        return True
+    is_bench = collection_path.name == "bench"
+    return True if is_bench and "not bench" in left_out else None
+
+
 def pytest_collection_finish() -> None:
     """Spare garbage collections the look at all that was collected: a second each, and more."""
     gc.collect()
@@ -38,6 +48,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     assert all(map(Path.is_file, SLOW))
     for item in items:
         assert isinstance(item, pytest.Function)
+        if item.path.name.startswith("test_soak_"):
+            assert item.get_closest_marker("soak") or item.get_closest_marker("servers"), (
+                item.nodeid
+            )
         given = item.callspec.params.values() if hasattr(item, "callspec") else ()
         if item.path in SLOW or "postgres" in item.fixturenames or "postgresql" in given:
             item.add_marker(pytest.mark.slow)

@@ -104,6 +104,7 @@ class BoardAgent:
         answer = answer or self._ask(("facts",), "cannot ask the agent for facts")
         try:
             better = {name: answer[name] for name in _BETTER_KNOWN}
+            better["highest_khz"] = answer.get("highest_khz", {})
             seen = BoardFacts.model_validate({**facts.model_dump(), **better})
             boot_id = answer["boot_id"]
         except (KeyError, ValidationError) as error:

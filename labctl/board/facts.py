@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 from labctl import process
+from labctl.board import android
 from labctl.config.lab import WORKDIR
 from labctl.config.recipe_parts import cpu_numbers
 from labctl.errors import BoardError, BoardNoSpace, HostError, LinkError, printable
@@ -70,7 +71,7 @@ if command -v param >/dev/null 2>&1; then
     $bounded param get $name 2>/dev/null </dev/null || echo
   done
 fi
-section serial; file=/proc/device-tree/serial-number
+{android.SCRIPT}section serial; file=/proc/device-tree/serial-number
 {{ [ ! -e $file ] || echo "$(cat $file)"; }} 2>/dev/null  # ends with NUL
 section compatible; {{ xargs -0 -n 1 echo </proc/device-tree/compatible; }} 2>/dev/null
 section directory; cd "$directory" && pwd -P
@@ -132,7 +133,7 @@ def facts_in(answers: Mapping[str, str], transport: Transport, workdir: str) -> 
         execution = Execution.NATIVE_HOST
     else:
         execution = Execution.BOARD
-    return BoardFacts(
+    facts = BoardFacts(
         execution=execution,
         machine=machine,
         kernel=kernel,
@@ -149,7 +150,10 @@ def facts_in(answers: Mapping[str, str], transport: Transport, workdir: str) -> 
         compatible=_names(answers.get("compatible", "")) if sandbox is None else (),
         storage_free_bytes=free_bytes(answers.get("space", "")),
         storage_kind=_file_system(files, _line(answers, "directory") or workdir),
+        phone_state=android.phone_state(answers),
     )
+    properties = android.properties_in(answers.get("properties", ""))
+    return facts.model_copy(update=android.phone_facts(properties))
 
 
 def virtual_workdir(transport: Transport, *, timeout: float) -> str | None:

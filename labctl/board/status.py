@@ -29,6 +29,7 @@ class BoardStatus:
 
     name: str
     target: str
+    transport: str
     address: str
     state: str
     detail: str
@@ -37,13 +38,13 @@ class BoardStatus:
 
 def board_status(board: Board, connect: Callable[[Board], Transport]) -> BoardStatus:
     """Read a board's facts. Does not raise if the board cannot be reached."""
-    address = board.transport.location
+    way = board.transport
     try:
         with connect(board) as link:
             facts = probe(link, workdir=board.workdir, timeout=_TIMEOUT_SECONDS)
     except LabctlError as error:  # one such board must not hide the others
-        state = board_state(error)
-        return BoardStatus(board.name, board.target, address, state, _with_hint(error))
+        state, why = board_state(error), _with_hint(error)
+        return BoardStatus(board.name, board.target, way.kind, way.location, state, why)
     detail = [facts.machine, f"{facts.cores} cores"]
     if facts.memory_total_bytes:
         detail.append(f"{size(facts.memory_total_bytes)} memory")
@@ -54,7 +55,8 @@ def board_status(board: Board, connect: Callable[[Board], Transport]) -> BoardSt
     return BoardStatus(
         board.name,
         board.target,
-        address,
+        way.kind,
+        way.location,
         board_state(None),
         ", ".join(detail),
         facts.model_dump(mode="json"),

@@ -95,7 +95,7 @@ def _of_variant(
     limits = Thresholds.of_recipe({})
     rows = compare([pair], thresholds=limits, allow=_ALLOWED, history=history).rows
     numbers = [_number(pair[0], row, execution) for row in rows]
-    by_share = None if execution else _share(there, here, pair[0].variant)
+    by_share = None if execution else _share(pair)
     if by_share is None:
         return numbers
     direct = next((one for one in numbers if one.what == "per token"), None)
@@ -117,9 +117,10 @@ def _number(side: Side, row: Row, execution: Execution | None) -> Number:
     return Number(side.variant, row.label, found, reason, row.left_value, row.right_value)
 
 
-def _share(there: Measured, here: Measured, variant: str) -> Number | None:
+def _share(pair: Pair) -> Number | None:
     """Compare the shares of the nearest ceiling; None if the bundle has no ceiling."""
-    mine, theirs = (_shares(side.good(variant)) for side in (here, there))
+    theirs, mine = (side.shares for side in pair)
+    variant = pair[0].variant
     if not theirs:
         return None
     kind = max(theirs, key=lambda one: geometric_mean(theirs[one]))
@@ -149,15 +150,6 @@ def _judged_share(mine: Sequence[float], theirs: Sequence[float]) -> tuple[Judge
     if different.high < low or different.low > high:
         return Judgement.NOT_REPRODUCED, f"{text}; beyond {SHARE_WITHIN:.0%}"
     return Judgement.CANT_TELL, f"{text}; more repeats would decide about {SHARE_WITHIN:.0%}"
-
-
-def _shares(trials: Sequence[TrialRecord]) -> dict[str, list[float]]:
-    """Return the shares (above 0) of every bound that all repeats have."""
-    bounds = [trial.bound.shares for trial in trials if trial.bound and trial.bound.shares]
-    if not bounds or len(bounds) != len(trials):
-        return {}
-    kinds = set.intersection(*({kind for kind in one if one[kind] > 0} for one in bounds))
-    return {kind: [shares[kind] for shares in bounds] for kind in sorted(kinds)}
 
 
 def texts(

@@ -12,7 +12,7 @@ from labctl.cli.complete import ARTIFACT, TARGET
 from labctl.cli.output import json_option, note, output_console
 from labctl.config.types import parse_duration
 from labctl.errors import ConfigError, IntegrityError, printable_line
-from labctl.report.details import plain, print_fitting, print_whole
+from labctl.report.console import plain, print_fitting, print_whole
 from labctl.units import size
 
 #: In the table of differences; JSON has everything.

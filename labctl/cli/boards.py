@@ -83,7 +83,8 @@ def _list(invocation: Invocation, *, as_json: bool) -> int:
     else:
         width = max((len(state.name) for state in states), default=0)
         for state in states:
-            line = f"{state.name:{width}}  {state.state:12}  {state.target}  {state.address}"
+            way = " ".join(dict.fromkeys((state.transport, state.address)))
+            line = f"{state.name:{width}}  {state.state:12}  {state.target}  {way}"
             click.echo(printable(_with_detail(line, state.detail)))
             if text := uses[state.name].text:
                 click.echo(

@@ -84,6 +84,10 @@ def _summary(probe: BoardProbe) -> Iterator[str]:
     yield f"{probe.board}: {facts.machine}, kernel {facts.kernel}, execution {facts.execution}"
     if facts.os_version:
         yield f"system: {facts.os_version}"
+    if facts.phone:
+        yield f"phone: {facts.phone.text or '-'}"
+    if facts.phone_state:
+        yield f"battery: {facts.phone_state.text}"
     for cpu in facts.cpus:
         part = cpu.model or f"implementer {cpu.implementer} part {cpu.part}"
         yield f"CPU: {cpu.count} x {part}"

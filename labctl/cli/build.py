@@ -29,7 +29,7 @@ from labctl.config.recipe import Recipe
 from labctl.config.yaml.messages import explain as explain_problems
 from labctl.config.yaml.messages import path_text
 from labctl.errors import ConfigError, printable, printable_line
-from labctl.report.details import plain, print_whole
+from labctl.report.console import plain, print_whole
 from labctl.runs.inputs.programs import missing_builds
 from labctl.suggestions import listed
 from labctl.units import size

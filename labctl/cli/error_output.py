@@ -1,8 +1,6 @@
 """Errors on standard error: text for people, or with ``--json`` one object on one line."""
 
-import json
 from collections.abc import Sequence
-from pathlib import Path
 
 import click
 
@@ -49,6 +47,7 @@ def print_error(error: Exception, words: Sequence[str], *, as_json: bool) -> int
                 show_error(error)
             return error.exit_status
     import traceback
+    from pathlib import Path
 
     at = traceback.extract_tb(error.__traceback__)[-1]
     message = f"{type(error).__name__}: {error} ({Path(at.filename).name}:{at.lineno})"
@@ -61,6 +60,8 @@ def print_error(error: Exception, words: Sequence[str], *, as_json: bool) -> int
 
 def _print_json(blame: str, message: str, hint: str | None = None, **where: object) -> None:
     """Print an error as one object on a line of standard error."""
+    import json
+
     keys = {"file": None, "line": None, "details": None, **where}
     click.echo(json.dumps({"blame": blame, "message": message, "hint": hint, **keys}), err=True)
 

@@ -28,7 +28,7 @@ def show_plan(recipe: "EvaluationRecipe", lab: LabFile, *, as_json: bool) -> Non
     if as_json:
         click.echo(json.dumps(seen.document(), indent=2))
         return
-    from labctl.report.details import print_lines, print_table
+    from labctl.report.console import print_lines, print_table
 
     console = output_console()
     console.print(f"[bold]{recipe.name}[/]: {counted(seen.questions, 'question')}", highlight=False)
@@ -78,7 +78,7 @@ def show_evaluation(run: RunDirectory, result_format: str = "table") -> None:
     from labctl.evaluation.directory import EvaluationDirectory
     from labctl.evaluation.results import document, table_of
     from labctl.report.accuracy_table import gate_lines, print_accuracies
-    from labctl.report.details import print_lines
+    from labctl.report.console import print_lines
     from labctl.report.status import run_status
     from labctl.report.tables import print_status
 

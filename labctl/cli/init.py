@@ -238,7 +238,8 @@ def target_of_board(
         check = f"; check its target, {written}" if written else ""
         note(f"{name}: its machine is unknown: {error.message}{check}")
         return written
-    fitting = target_of(facts.machine, facts.compatible, written or DEFAULT_TARGET, folder)
+    default, android = written or DEFAULT_TARGET, facts.phone is not None
+    fitting = target_of(facts.machine, facts.compatible, default, folder, android=android)
     if fitting is None:
         wrong = f"; {written} is wrong" if written else ""
         note(f"{name}: its machine is {facts.machine}: no target is for it{wrong}")

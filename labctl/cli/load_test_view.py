@@ -42,7 +42,7 @@ def show_load_plan(recipe: "LoadTestRecipe", *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(plan.document(), indent=2))
         return
-    from labctl.report.details import plain, print_lines, print_table
+    from labctl.report.console import plain, print_lines, print_table
 
     console = output_console()
     console.print(f"[bold]{plain(recipe.name)}[/] on {plain(plan.server)}", highlight=False)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import click
@@ -21,6 +20,8 @@ from labctl import interrupts
 from labctl.errors import ConfigError, ExitStatus, HostError, printable
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Console
 
     from labctl.cli.ci_output import CiOutput
@@ -51,7 +52,7 @@ _BY_SUFFIX = {
 class Invocation:
     """Options of the root command; commands find it as ``ctx.obj``."""
 
-    lab: Path | None = None
+    lab: "Path | None" = None
     debug: bool = False
     command: str | None = None
     #: Print results and errors only.
@@ -170,10 +171,11 @@ language_option = click.option(
 
 def output_option(command: F, *, folders: bool = False) -> F:
     """Add ``-o``; the command gets ``output``, None for standard output."""
+    from pathlib import Path
 
     def checked(
-        _ctx: click.Context, _parameter: click.Parameter, value: Path | None
-    ) -> Path | None:
+        _ctx: click.Context, _parameter: click.Parameter, value: "Path | None"
+    ) -> "Path | None":
         """Check before any work that the file can be written. Raises ConfigError."""
         from labctl.files import check_named
 
@@ -253,7 +255,7 @@ def result_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def tell(
-    outcome: "Outcome", result_format: str, output: Path | None, ci: "CiOutput | None" = None
+    outcome: "Outcome", result_format: str, output: "Path | None", ci: "CiOutput | None" = None
 ) -> int:
     """Print or write the result of a run, and the files for CI servers; return its exit status."""
     run, trials, where = outcome.run, outcome.trials, outcome.directory.path
@@ -296,10 +298,10 @@ def show_result(
     run: "RunRecord",
     trials: Sequence["TrialRecord"],
     gates: Sequence["GateRecord"],
-    directory: Path,
+    directory: "Path",
     *,
     result_format: str,
-    output: Path | None,
+    output: "Path | None",
     references: Sequence[str] = (),
     strict: bool = False,
 ) -> None:
@@ -350,8 +352,8 @@ def show_result(
 
 
 def write_page(
-    directories: Sequence[Path],
-    output: Path,
+    directories: "Sequence[Path]",
+    output: "Path",
     *,
     language: str = "en",
     references: Sequence[str] = (),
@@ -368,7 +370,7 @@ def write_page(
         note(f"wrote {path}")
 
 
-def write_result(result: str | bytes, output: Path | None) -> None:
+def write_result(result: str | bytes, output: "Path | None") -> None:
     """Write a result to a file, None for standard output.
 
     If writing fails, the text is printed and the HostError says so. On a terminal, control

@@ -28,7 +28,7 @@ from labctl.config.recipe import find_recipe
 from labctl.config.recipe_parts import recipe_kind
 from labctl.config.yaml.document import Document
 from labctl.evaluation.any_recipe import read_served
-from labctl.report.details import print_lines, print_table
+from labctl.report.console import print_lines, print_table
 from labctl.runs.inputs.prepare import read_recipe
 from labctl.runs.observer import Observer
 from labctl.runs.plan import Preview, preview_expected, preview_run

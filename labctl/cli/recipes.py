@@ -18,7 +18,7 @@ from labctl.config.yaml.document import read_text
 from labctl.errors import ConfigError
 from labctl.evaluation.any_recipe import AnyRecipe, needs_of, read_any, recipe_document
 from labctl.files import host_reads, write_atomic
-from labctl.report.details import plain, print_fitting
+from labctl.report.console import plain, print_fitting
 from labctl.runs.inputs.needs import Need
 
 #: Kind of recipe -> text in place of an engine.

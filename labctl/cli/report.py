@@ -69,26 +69,17 @@ def report(
     names = names or ("latest",)
     _check_options(form, language, figure, result_format, output)
     directories = [found for name in names for found in find_runs(invocation, name)]
-    others = [one for one in directories if one.is_evaluation or one.is_load_test]
-    for_ci = (ci.files or ci.strict) and not all(one.is_load_test for one in others)
-    if others and (form == "experiment" or for_ci):
-        raise click.UsageError("the options of timing runs do not go with other kinds of runs")
+    _check_runs(directories, form, result_format, output, ci)
     if len(directories) == 1 and _print_other(directories[0], result_format, output, ci):
         return
     quoted = [name for name in (references or "").split(",") if name]
-    if len(directories) > 1 and (ci.files or ci.strict or result_format not in (*TABLES, PAGE)):
-        raise click.UsageError(
-            "several runs: write a report with -o FILE.html, .md or .pdf; `labctl export` has rows"
-        )
     if result_format == PAGE and output is not None:
         paths = [directory.path for directory in directories]
         write_page(paths, output, language=language or "en", references=quoted, figure=figure)
-        if ci.files and not others:
+        if ci.files and not _of_other_kinds(directories):
             only, end = directories[0], directories[0].end()
             ci.write(only, only.run(), only.trials(), end.gates if end else ())
         return
-    if len(directories) > 1 and output:
-        raise click.UsageError("several runs: a table in a file is for one run")
     for number, directory in enumerate(directories):
         if number:
             click.echo()
@@ -109,6 +100,32 @@ def _check_options(
         raise click.UsageError("--language is for reports: -o FILE.html, .md, .pdf, .svg or .png")
     if figure and (output is None or output.suffix.lower() not in (".svg", ".png")):
         raise click.UsageError("--figure is for pictures: -o FILE.svg or FILE.png")
+
+
+def _of_other_kinds(directories: Sequence[RunDirectory]) -> Sequence[RunDirectory]:
+    return [one for one in directories if one.is_evaluation or one.is_load_test]
+
+
+def _check_runs(
+    directories: Sequence[RunDirectory],
+    form: str,
+    result_format: str,
+    output: Path | None,
+    ci: CiOutput,
+) -> None:
+    """Refuse options that do not go with these runs."""
+    others = _of_other_kinds(directories)
+    for_ci = (ci.files or ci.strict) and not all(one.is_load_test for one in others)
+    if others and (form == "experiment" or for_ci):
+        raise click.UsageError("the options of timing runs do not go with other kinds of runs")
+    if len(directories) < 2:
+        return
+    if ci.files or ci.strict or result_format not in (*TABLES, PAGE):
+        raise click.UsageError(
+            "several runs: write a report with -o FILE.html, .md or .pdf; `labctl export` has rows"
+        )
+    if output and result_format != PAGE:
+        raise click.UsageError("several runs: a table in a file is for one run")
 
 
 def _print_other(
@@ -145,7 +162,7 @@ def _print(
 ) -> None:
     """Print or write the result of one run."""
     record, trials = directory.run(), directory.trials()
-    from labctl.report.details import plain
+    from labctl.report.console import plain
     from labctl.report.tables import print_experiment
 
     console = output_console()

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
@@ -78,6 +77,8 @@ def explaining(stream: TextIO | None) -> TextIO:
     A stream that was closed from the start (None) discards everything.
     """
     if stream is None:
+        from pathlib import Path
+
         return Path(os.devnull).open("w", encoding="utf-8")
     try:
         descriptor = stream.fileno()
@@ -245,7 +246,7 @@ def _let_verbosity_follow(command: click.Command) -> None:
 )
 @click.option(
     "--lab",
-    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    type=click.Path(file_okay=False, exists=True),
     envvar="LABCTL_LAB",
     show_envvar=True,
     help="The lab's folder; default: the nearest parent with a devices.yaml.",
@@ -261,10 +262,13 @@ def _let_verbosity_follow(command: click.Command) -> None:
     help="Show the version and exit.",
 )
 @click.pass_context
-def cli(ctx: click.Context, lab: Path | None, debug: bool) -> None:
+def cli(ctx: click.Context, lab: str | None, debug: bool) -> None:
     """Measure large language models on OpenHarmony edge boards."""
     invocation = ctx.ensure_object(Invocation)
-    invocation.lab = None if lab is None else lab.absolute()
+    if lab is not None:
+        from pathlib import Path
+
+        invocation.lab = Path(lab).absolute()
     invocation.debug, invocation.command = debug, ctx.invoked_subcommand
     ctx.with_resource(reading_waits(partial(_tell_wait, invocation)))
 

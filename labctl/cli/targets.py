@@ -9,7 +9,7 @@ from rich.table import Table
 from labctl.build.artifact import list_artifacts
 from labctl.cli.output import note, output_console
 from labctl.config.target import load_targets
-from labctl.report.details import plain, print_whole
+from labctl.report.console import plain, print_whole
 
 
 def list_targets(root: Path, *, as_json: bool) -> None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from labctl.compare.likeness import Difference
+from labctl.compare.likeness import PLACE, Difference
 from labctl.compare.thresholds import Thresholds
 from labctl.stats.intervals import Interval
 
@@ -57,6 +57,8 @@ class Row:
             variation.
         check: p-value of the distribution-free test; needs ten repeats.
         differences: all differences of the sides, including allowed ones.
+        left_share: time of the nearest ceiling of its own board over the measured time, with the
+            ceiling's name; None: unknown, or the figure is not the time of tokens.
         moved: boards in order, if a side was measured on several; else empty.
         fits_one_run: False if no run can contain both: a recipe varies only models and parameters.
     """
@@ -70,6 +72,8 @@ class Row:
     reason: str
     left_value: float | None = None
     right_value: float | None = None
+    left_share: tuple[str, float] | None = None
+    right_share: tuple[str, float] | None = None
     left_repeats: int = 0
     right_repeats: int = 0
     ratio: float | None = None
@@ -84,6 +88,11 @@ class Row:
     warnings: tuple[str, ...] = ()
     fits_one_run: bool = True
     moved: tuple[str, ...] = ()
+
+    @property
+    def is_across_machines(self) -> bool:
+        """True if the sides were measured on different boards."""
+        return any(one.key in PLACE for one in self.differences)
 
     @property
     def is_rough(self) -> bool:

@@ -7,14 +7,19 @@ from labctl.compare.sides import Side
 from labctl.index.rows import TrialRow, parameter_text
 from labctl.records.trial import FOLLOWS
 from labctl.results.comparability import REVISION
+from labctl.units import size
 
 #: Keys of the build.
 _BUILD = ("build_spec", "compiler")
 EXECUTION = "execution"
 MODEL = "model"
 MODEL_CACHE = "model_cache"
+#: Keys that name the board: boards of other labs are other boards.
+PLACE = ("board", "lab")
 #: Parts of a trial's record that must agree, in addition to its ``comparability``.
 _IDENTITY = ("board", "target", EXECUTION)
+#: Facts of another board. They are named, but do not forbid a comparison: ``board`` does.
+MACHINE = ("cpu", "memory", "ceiling", "transport")
 _DIGITS = 12
 
 
@@ -23,7 +28,8 @@ class Difference:
     """A key in which two sides differ, with both values as text for people.
 
     ``allowed``: reason to compare the sides nevertheless: ``revision``, ``varied`` (by the recipe),
-    ``resolved`` (it follows from the model that the recipe varies) or ``allowed`` (by the user).
+    ``resolved`` (it follows from the model that the recipe varies), ``allowed`` (by the user) or
+    ``machine`` (it describes another board).
     None: the sides are not compared.
     """
 
@@ -49,15 +55,19 @@ def differences(left: Side, right: Side, allow: Collection[str] = ()) -> list[Di
     same_build = mine.get("build_key") == theirs.get("build_key") and "build_key" in mine
     found = []
     varied = left.varied if left.runs == right.runs else frozenset()
+    across = any(mine.get(key) != theirs.get(key) for key in PLACE)
     for key in sorted(mine.keys() | theirs.keys()):
         if mine.get(key) == theirs.get(key) or (key in _BUILD and same_build):
             continue
         if key == "compiler" and "build_spec" in mine and "build_spec" in theirs:
             continue  # the specification contains it
+        if key in MACHINE and not across:
+            continue
         reasons = {
             "revision": REVISION,
             "varied": varied | followers(varied),
             "allowed": allow,
+            "machine": MACHINE,
             "resolved": _resolved(left, right) if MODEL in varied else (),
         }
         why = next((word for word, keys in reasons.items() if key in keys), None)
@@ -101,6 +111,11 @@ def _values(side: Side) -> dict[str, frozenset[str]]:
             for key, value in {**session.facts, **row_values(row)}.items():
                 if value is not None:
                     found.setdefault(key, set()).add(parameter_text(value))
+        for bound in session.bounds:
+            if bound.ceiling_bytes_per_second is not None:
+                kind = max(bound.shares, key=bound.shares.__getitem__, default=bound.kind)
+                text = f"{kind} {size(bound.ceiling_bytes_per_second)}/s"
+                found.setdefault("ceiling", set()).add(text)
     return {key: frozenset(values) for key, values in found.items()}
 
 

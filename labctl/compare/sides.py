@@ -1,5 +1,6 @@
 """Sides of a comparison: one variant, measured in one run or, for a baseline, in several."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -11,8 +12,9 @@ from labctl.config.recipe import MODEL_AXIS
 from labctl.index.entry import trial_row
 from labctl.index.rows import TrialRow
 from labctl.records.run import RunRecord
-from labctl.records.trial import TrialRecord
+from labctl.records.trial import TrialBound, TrialRecord
 from labctl.results.summary import wanted_precision
+from labctl.units import size
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,8 @@ class Session:
     """The good repeats of a variant in one run, warm-ups left out.
 
     ``stopped``: the stop rule may have ended the repeats. ``facts``: of the run. ``original``: id
-    in the run's record; for an imported bundle the other lab's id, else ``run``.
+    in the run's record; for an imported bundle the other lab's id, else ``run``. ``bounds``: of the
+    repeats that have one.
     """
 
     run: str
@@ -28,6 +31,7 @@ class Session:
     stopped: bool = False
     facts: Mapping[str, JsonValue] = field(default_factory=dict)
     original: str | None = None
+    bounds: tuple[TrialBound, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,15 @@ class Side:
     def runs(self) -> frozenset[str]:
         """Ids of its runs."""
         return frozenset(session.run for session in self.sessions)
+
+    @property
+    def shares(self) -> dict[str, list[float]]:
+        """Shares (above 0) of every bound of its board that all repeats have."""
+        bounds = [one.shares for session in self.sessions for one in session.bounds if one.shares]
+        if not bounds or len(bounds) != len(self.repeats):
+            return {}
+        kinds = set.intersection(*({kind for kind in one if one[kind] > 0} for one in bounds))
+        return {kind: [shares[kind] for shares in bounds] for kind in sorted(kinds)}
 
     def copies(self, other: "Side") -> bool:
         """Return True if the other side has the same measurements, from a copy of the run."""
@@ -78,10 +91,13 @@ def run_sides(
     """
     known_as = directory or run.id
     rows: dict[str, list[TrialRow]] = {variant: [] for variant in run.variants}
+    bounds: dict[str, list[TrialBound]] = defaultdict(list)
     for trial in trials:
         group = rows.setdefault(trial.variant, [])
         if is_good(row := trial_row(known_as, trial)):
             group.append(row)
+            if trial.bound:
+                bounds[trial.variant].append(trial.bound)
     stopped = wanted_precision(run) is not None
     varied = _varied(run)
     thresholds = Thresholds.of_recipe(run.recipe_resolved)
@@ -90,7 +106,11 @@ def run_sides(
         Side(
             f"{name or known_as}:{variant}",
             variant,
-            (Session(known_as, tuple(found), stopped, facts, run.id),),
+            (
+                Session(
+                    known_as, tuple(found), stopped, facts, run.id, tuple(bounds.get(variant, ()))
+                ),
+            ),
             varied,
             thresholds,
         )
@@ -137,5 +157,8 @@ def _facts(run: RunRecord) -> dict[str, JsonValue]:
         "kernel": run.facts.kernel,
         "os_version": run.facts.os_version,
         "compiler": compiler,
+        "cpu": run.facts.cpu_names,
+        "memory": None if (memory := run.facts.memory_total_bytes) is None else size(memory),
+        "transport": run.transport,
     }
     return {key: value for key, value in found.items() if value is not None}

@@ -21,6 +21,9 @@ from labctl.stats.hypothesis_tests import holm
 from labctl.stats.log_ratio import LogRatio
 from labctl.stats.power import repeats_for_difference, repeats_for_same
 
+#: Figures that the ceilings of a board bound (`TrialBound`).
+_OF_TOKENS = ("tpot_ms", "tokens_per_second")
+
 
 def compare(
     pairs: Iterable[Pair],
@@ -71,6 +74,14 @@ def _refused(found: Iterable[Difference], figure: TrialFigure | None = None) -> 
     ]
 
 
+def _nearest(side: Side, figure: TrialFigure) -> tuple[str, float] | None:
+    """Return the nearest ceiling of the side's own board, and the share that its tokens reach."""
+    if figure.gate not in _OF_TOKENS or not (shares := side.shares):
+        return None
+    means = {kind: geometric_mean(values) for kind, values in shares.items()}
+    return max(means.items(), key=lambda one: one[1])
+
+
 def _row(pair: Pair, figure: TrialFigure, found: tuple[Difference, ...]) -> Row:
     left, right = pair
     mine, theirs = _values(right.repeats, figure), _values(left.repeats, figure)
@@ -84,6 +95,8 @@ def _row(pair: Pair, figure: TrialFigure, found: tuple[Difference, ...]) -> Row:
         reason="",
         left_value=geometric_mean(theirs) if theirs else None,
         right_value=geometric_mean(mine) if mine else None,
+        left_share=_nearest(left, figure),
+        right_share=_nearest(right, figure),
         left_repeats=len(theirs),
         right_repeats=len(mine),
         differences=found,

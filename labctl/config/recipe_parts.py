@@ -283,8 +283,11 @@ class Conditions(StrictModel):
     """Number of CPUs that other programs may keep busy when a trial starts, 0.1 for instance."""
     min_free_memory: Size | None = None
     """Memory that must be available when a trial starts."""
+    charging: bool | None = None
+    """A phone's battery must be charging (true) or must not be (false) when a trial starts. A phone
+    on USB charges until it is full."""
     max_wait: Duration | None = None
-    """Longest wait of a trial for these three; 10 minutes by default. It counts against the
+    """Longest wait of a trial for these four; 10 minutes by default. It counts against the
     recipe's `max_time`, and never uses the time that the trial itself needs."""
     drop_caches: bool = False
     """Empty the page cache before each trial, so that it loads from storage."""
@@ -298,7 +301,7 @@ class Conditions(StrictModel):
     @property
     def waits(self) -> bool:
         """True if a trial may have to wait for the board."""
-        wanted = (self.max_start_temperature, self.max_load, self.min_free_memory)
+        wanted = (self.max_start_temperature, self.max_load, self.min_free_memory, self.charging)
         return any(one is not None for one in wanted)
 
 
@@ -340,12 +343,33 @@ CpuList = Annotated[
 ]
 
 
+#: Clusters of CPUs by their maximum frequency, resolved on each board.
+CLUSTERS = ("big", "little")
+
+#: The same, or the name of a cluster.
+CpuChoice = Annotated[
+    str,
+    BeforeValidator(_one_number),
+    AfterValidator(lambda text: text if text in CLUSTERS else ranges(cpu_numbers(text))),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "pattern": _PATTERN, "examples": ["0-3,5"]},
+                {"enum": list(CLUSTERS)},
+                {"type": "integer", "minimum": 0, "maximum": _MOST_CPUS - 1},
+            ]
+        }
+    ),
+]
+
+
 class Scheduling(StrictModel):
     """CPUs and priority of the program on the board."""
 
-    cpus: CpuList | None = None
-    """CPUs that the program may use, by number, `4-7` for instance; by default all that labctl may
-    use. An engine that starts a thread for each core counts these."""
+    cpus: CpuChoice | None = None
+    """CPUs that the program may use, by number, `4-7` for instance; or `little`, those with the
+    lowest maximum frequency, or `big`, all others (all, if there is one kind); by default
+    all that labctl may use. An engine that starts a thread for each core counts these."""
     nice: Annotated[int, Field(ge=-20, le=19)] | None = None
     """Its priority, added to labctl's own on the board: 19 gives way to everything else, below 0 is
     for root alone."""

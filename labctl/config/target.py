@@ -99,6 +99,8 @@ class Target(StrictModel):
     cpu_parts: tuple[Word, ...] = ()
     """Kinds of its CPU cores, as `CPU part` of /proc/cpuinfo, to recognise a board without a device
     tree."""
+    android: bool = False
+    """Its machines run Android; no other target is chosen for a phone."""
     cmake: dict[Word, bool | int | str] = Field(default_factory=dict)
     """CMake definitions that every product gets for this target."""
     emulator: Emulator | None = None
@@ -178,14 +180,20 @@ def load_targets(lab_root: Path | None) -> tuple[list[Target], list[str]]:
 
 
 def target_of(
-    machine: str, compatible: Iterable[str], default: str, lab_root: Path | None
+    machine: str,
+    compatible: Iterable[str],
+    default: str,
+    lab_root: Path | None,
+    *,
+    android: bool = False,
 ) -> str | None:
     """Return the target of a board: for its chip, else the default, else any for its machine.
 
     ``machine``: output of ``uname -m``. ``compatible``: names of board and chip in the device tree,
     ``vendor,chip``. None if there is no target for such a machine.
     """
-    fitting = [target for target in load_targets(lab_root)[0] if target.machine == machine]
+    able = [target for target in load_targets(lab_root)[0] if target.machine == machine]
+    fitting = [target for target in able if target.android == android] or able
     chips = {name.rpartition(",")[2] for name in compatible}
     # A chip that no target names may lack instructions that the default target uses.
     preferred = [*sorted(chips), GENERIC_TARGET if chips else default]

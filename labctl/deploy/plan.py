@@ -131,7 +131,8 @@ def is_machine(target: Target, machine: str) -> bool:
 def check_machine(target: Target, facts: BoardFacts) -> None:
     """Refuse a target for another machine, before anything is sent. Raises ConfigError."""
     if facts.execution is not Execution.EMULATED and not is_machine(target, facts.machine):
-        fitting = target_of(facts.machine, facts.compatible, DEFAULT_TARGET, None)
+        android = facts.phone is not None
+        fitting = target_of(facts.machine, facts.compatible, DEFAULT_TARGET, None, android=android)
         hint = f"set the board's real target in devices.yaml: {fitting or 'there is none yet'}"
         if facts.execution is Execution.NATIVE_HOST:
             hint += f"; or restart it: labctl virtual-board --target {target.name}"
@@ -258,7 +259,8 @@ def _access(survey: Survey) -> Iterator[LabctlError]:
     elif survey.why_not_executed is not None:
         yield BoardPermission(
             f"the board executes no program in {where}: {survey.why_not_executed}",
-            hint="is it mounted noexec? Set another workdir for the board in devices.yaml",
+            hint="is it mounted noexec (as /sdcard is), or does SELinux forbid it? Set another"
+            " workdir for the board in devices.yaml: phones execute programs below /data/local/tmp",
         )
 
 

@@ -32,6 +32,8 @@ LOOK_SECONDS = 2.0
 #: A board that refused is retried after this time (s): only the refusal shows a holder from outside
 #: this lab.
 AGAIN_SECONDS = 10.0
+#: Reason of a job whose process got Ctrl-C.
+_INTERRUPTED = "its labctl was interrupted"
 #: Number of the newest runs in which to look for the run that has a board now.
 _RUNS = 20
 
@@ -90,9 +92,9 @@ class Turn:
         cancels the job, BoardOutOfService if no board may be used any more, what ``use`` raises,
         and, unless it ``waits``, BoardBusy if no board is free now.
         """
-        (job,) = self._state.jobs.submit(self._new)
         refusal: LabctlError | None = None
         try:
+            (job,) = self._state.jobs.submit(self._new)
             while True:
                 claimed = self._claimed = self._look(job, job.boards)
                 if claimed is None:
@@ -122,9 +124,11 @@ class Turn:
                 self._end(claimed, status)
                 return status
         except (KeyboardInterrupt, LabctlError) as error:
-            reason = "its labctl was interrupted"
-            with suppress(HostError, ConfigError), patience(0.0):  # it ends by itself soon
-                self._leave(job, error.message if isinstance(error, LabctlError) else reason)
+            reason = error.message if isinstance(error, LabctlError) else _INTERRUPTED
+            with interrupts.finishing() as signals:
+                signals.hold()  # a job left behind keeps its board until the attempt expires
+                with suppress(HostError, ConfigError), patience(0.0):  # it ends by itself soon
+                    self._leave(self._new.id, reason)
             raise
 
     @contextmanager
@@ -189,10 +193,10 @@ class Turn:
             blame, reason = (error.blame, error.message) if error else (None, None)
             self._state.jobs.finish(job, status, blame=blame, reason=reason)
 
-    def _leave(self, job: Job, reason: str) -> None:
-        now = self._state.jobs.get(job.id)
+    def _leave(self, job: str, reason: str) -> None:
+        now = self._state.jobs.get(job)
         if now is not None and now.state == "waiting":
-            self._state.jobs.cancel(job.id, reason)
+            self._state.jobs.cancel(job, reason)
         elif now is not None and now.state == "running" and now.stop is not None:
             status = ExitStatus.INTERRUPTED
             self._state.jobs.finish(now, status, reason=now.stop, state="cancelled")

@@ -47,6 +47,9 @@ class RunRecord(NumberedRecord, FileRecord):
     )
     board: str
     target: str
+    transport: str | None = Field(
+        None, description="kind of its transport: hdc, adb, ssh; None: an imported measurement"
+    )
     facts: BoardFacts
     artifacts: tuple[ArtifactIdentity, ...]
     models: tuple[ModelIdentity, ...]

@@ -8,7 +8,7 @@ from pydantic import Field, JsonValue
 
 from labctl.errors import Blame, LabctlError
 from labctl.records.base import FileRecord, Moment, Record
-from labctl.records.board import Execution
+from labctl.records.board import Execution, PhoneState
 from labctl.records.energy import EnergyRecord
 from labctl.records.telemetry import BoardState, JobCounters
 from labctl.records.timing import TimingRecord
@@ -401,6 +401,9 @@ class TrialRecord(FileRecord):
     )
     conditions: tuple[ConditionRecord, ...] = Field(
         (), description="required state of the board, as it was when the trial began"
+    )
+    phone_state: PhoneState | None = Field(
+        None, description="battery and screen of a phone when the trial began, or was continued"
     )
     state: TrialState
     failure: Failure | None = None

@@ -10,7 +10,7 @@ from labctl.evaluation.budgets import CHECKED_QUESTIONS
 from labctl.evaluation.differences import model_differences, sampled
 from labctl.records.board import Execution
 from labctl.records.evaluation import EvaluationEnd, EvaluationRecord
-from labctl.report.details import plain, print_lines, print_table
+from labctl.report.console import plain, print_lines, print_table
 from labctl.report.names import short_names
 from labctl.report.page.language import Language
 from labctl.report.table import ABSENT, Cell, Column, Table, named, plain_cells

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 
 from labctl.evaluation.agreement import Agreement, Difference, Served
-from labctl.report.details import plain, print_lines, print_table
+from labctl.report.console import plain, print_lines, print_table
 from labctl.stats.intervals import Interval
 from labctl.units import counted
 

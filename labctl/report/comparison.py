@@ -7,13 +7,15 @@ from typing import Any
 from rich.console import Console
 
 from labctl.compare.comparison import Comparison, Row, Verdict
+from labctl.compare.likeness import MACHINE
 from labctl.compare.words import change, percent, ratio_text
 from labctl.records.board import Execution
 from labctl.report import notebook
-from labctl.report.details import plain, print_lines, print_table
+from labctl.report.console import plain, print_lines, print_table
 from labctl.report.markdown import cell, table
 from labctl.report.names import short_names
 from labctl.report.page.language import Language
+from labctl.report.result_tables import SHORT_BOUNDS
 from labctl.report.table import ABSENT, Cell, Column, Table, Tone, named, plain_cells
 from labctl.results.comparability import REVISION
 from labctl.results.summary import ESTIMATE
@@ -44,6 +46,7 @@ _WHY = {
     "varied": " (as the recipe varies it)",
     "resolved": " (it follows from the model)",
     "allowed": " (allowed)",
+    "machine": " (of the boards)",
 }
 #: Verdicts whose reason says more than the cells of their row.
 _EXPLAINED = (Verdict.UNLIKE, Verdict.SUSPECTED, Verdict.CANT_TELL)
@@ -162,7 +165,7 @@ def _labels(rows: Iterable[Row], text: str) -> str:
 
 def rows_table(found: Comparison, words: Language) -> Table:
     """Return a row for each figure of each pair, as ``labctl compare`` judges them."""
-    columns = (
+    columns = [
         Column(words("Compared")),
         Column(words("Compared with"), roomy=True),
         Column(words("Figure")),
@@ -172,11 +175,42 @@ def rows_table(found: Comparison, words: Language) -> Table:
         Column(words("Interval"), numeric=True, tip=words("Of the ratio.")),
         Column(words("Verdict")),
         Column(words("Reason"), wide=True, roomy=True),
-    )
+    ]
+    if shares := _has_shares(found):
+        tip = words("The nearest ceiling of each board, reference first, and the share reached.")
+        columns.insert(5, Column(words("Of the ceiling"), tip=tip))
     note = words("As `labctl compare` judges: unlike, same, slower, faster, or can't tell.")
     short = short_names(name for row in found.rows for name in (row.right, row.left))
     rows = [_cells(row, short, words) for row in found.rows]
-    return Table(words("Runs compared"), columns, rows, note)
+    if shares:
+        for cells, row in zip(rows, found.rows, strict=True):
+            cells.insert(5, _shares(row, words))
+    if said := "; ".join(filter(None, dict.fromkeys(map(_machines, found.rows)))):
+        note += " " + words("The boards differ in {what}.", what=said)
+    return Table(words("Runs compared"), tuple(columns), rows, note)
+
+
+def _has_shares(found: Comparison) -> bool:
+    """Return True if boards were compared and a ceiling is known: times alone are no judgement."""
+    return any(row.is_across_machines and (row.left_share or row.right_share) for row in found.rows)
+
+
+def _shares(row: Row, words: Language) -> Cell:
+    if row.left_share is None and row.right_share is None:
+        return ABSENT
+    sides = (
+        "-" if side is None else f"{words(SHORT_BOUNDS[side[0]])} {side[1]:.0%}"
+        for side in (row.left_share, row.right_share)
+    )
+    return Cell(" / ".join(sides))
+
+
+def _machines(row: Row) -> str:
+    """Name the properties in which the boards of a row differ; empty for one board."""
+    if not row.is_across_machines:
+        return ""
+    keys = ("board", "target", "kernel", "os_version", "governor", *MACHINE)
+    return ", ".join(map(str, (one for one in row.differences if one.key in keys)))
 
 
 def _cells(row: Row, short: Mapping[str, str], words: Language) -> list[Cell]:

@@ -14,7 +14,7 @@ from labctl.compare.equal_latency.words import (
     seconds_text,
     share_text,
 )
-from labctl.report.details import plain, print_lines, print_table
+from labctl.report.console import plain, print_lines, print_table
 from labctl.report.rows import rows_csv
 from labctl.units import digits, plus_minus, with_unit
 

@@ -16,7 +16,7 @@ from labctl.evaluation.serving.results import (
 from labctl.records.board import Execution
 from labctl.records.run import GateRecord, RunEnd
 from labctl.records.serving import LatencyLimits
-from labctl.report.details import plain, print_lines, print_table
+from labctl.report.console import plain, print_lines, print_table
 from labctl.report.load_tables import load_tables
 from labctl.report.page.language import Language
 from labctl.report.page.load_answers import load_answers

@@ -10,7 +10,7 @@ from labctl.records.board import Execution
 from labctl.records.run import GateRecord, RunRecord
 from labctl.records.timing import TimingRecord
 from labctl.records.trial import TrialRecord
-from labctl.report.details import plain, print_lines, print_table
+from labctl.report.console import plain, print_lines, print_table
 from labctl.report.page.language import Language
 from labctl.report.references import COLUMNS, HEADLINE, ReferenceRow
 from labctl.report.remarks import remarks

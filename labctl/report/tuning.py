@@ -11,7 +11,7 @@ from labctl.compare.tuned import MOST_PAIRS, SMALL_GAIN, Proof, SettingRow, Tune
 from labctl.compare.words import percent
 from labctl.figures.trials import OBJECTIVES
 from labctl.records.run import RunRecord
-from labctl.report.details import plain, print_lines, print_table
+from labctl.report.console import plain, print_lines, print_table
 from labctl.report.markdown import cell
 from labctl.report.markdown import table as markdown_table
 from labctl.report.page.language import Language

@@ -224,6 +224,7 @@ def _summary(
     until: Precision | None,
 ) -> VariantSummary:
     good = [t for t in group if t.state is TrialState.OK]
+    checks = [check for t in good for check in t.checks]
     timings = [t.timing for t in good if t.timing is not None]
     times = [time for t in good if (time := token_time(t))]
     token = estimate_of(times, until)
@@ -244,13 +245,20 @@ def _summary(
         tests=tuple(_tests(timings)),
         measures=tuple(_measures(timings)),
         energy=_energy(good),
-        checked=any(_has_figure(timing) for timing in timings)
-        and all(any(check.ok for check in t.checks) for t in good),
-        checks_failed=tuple(dict.fromkeys(c.name for t in good for c in t.checks if c.ok is False)),
-        checks_open=tuple(dict.fromkeys(c.name for t in good for c in t.checks if c.is_open)),
-        failures=tuple(dict.fromkeys(t.failure.sentence for t in group if t.failure)),
+        checked=any(map(_has_figure, timings)) and all(map(_passed_a_check, good)),
+        checks_failed=_once(check.name for check in checks if check.ok is False),
+        checks_open=_once(check.name for check in checks if check.is_open),
+        failures=_once(t.failure.sentence for t in group if t.failure),
         skip_reason=next((t.skip_reason for t in group if t.skip_reason), None),
     )
+
+
+def _once(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(texts))
+
+
+def _passed_a_check(trial: TrialRecord) -> bool:
+    return any(check.ok for check in trial.checks)
 
 
 def _has_figure(timing: TimingRecord) -> bool:

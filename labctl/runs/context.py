@@ -240,6 +240,7 @@ def run_record(
         settings=recipe.settings,
         board=held.board.name,
         target=held.board.target,
+        transport=held.board.transport.kind,
         facts=held.facts,
         artifacts=artifact_identities(held, prepared),
         models=tuple(file.identity for file in prepared.models.values()),

@@ -29,6 +29,7 @@ class BoardView:
     target: str
     tags: tuple[str, ...]
     description: str | None
+    transport: str
     address: str
     health: BoardHealth
     lease: StateLease | None
@@ -90,6 +91,7 @@ class LabView:
                 target=board.target,
                 tags=board.tags,
                 description=board.description,
+                transport=board.transport.kind,
                 address=board.transport.location,
                 health=healths.get(board.name) or BoardHealth(board.name),
                 lease=leases.get(board.name),

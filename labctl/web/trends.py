@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -29,6 +30,8 @@ _MOST_LARGE = 3
 #: An axis covers at least this share of its values, so that noise of 1 % does not look large.
 _LEAST_RANGE = 0.1
 _MOST_DATES = 5
+#: A series has stopped if its last value is older than the newest of the page by more than this.
+_STOPPED = timedelta(days=3)
 _KEPT = 16
 
 
@@ -157,6 +160,12 @@ class Trend:
         """Return a value with its unit."""
         return shown(self.series.figure, value)
 
+    def stopped(self, newest: str) -> str:
+        """Return the day of its last value if it is days older than the page's newest, else ""."""
+        last = self.nights[-1].started
+        age = datetime.fromisoformat(newest) - datetime.fromisoformat(last)
+        return last[:10] if age > _STOPPED else ""
+
     def label(self, common: Sequence[str]) -> str:
         """Return its name without the parts that all series of the page have."""
         return " ".join(one for one in _parts(self.series) if one not in common)
@@ -196,6 +205,7 @@ def trends(request: Request) -> Response:
         topics="",
         trends=found,
         common=common,
+        newest=max((one.nights[-1].started for one in found), default=""),
         is_large=len(found) <= _MOST_LARGE or variant is not None,
         choices={
             "recipe": sorted({name for name, _, _ in recipes}, key=natural_order),

@@ -122,6 +122,9 @@ def test_what_a_board_does_not_offer_is_absent() -> None:
         "storage_free_bytes": None,
         "storage_kind": None,
         "devfreq": None,
+        "highest_khz": {},
+        "phone": None,
+        "phone_state": None,
     }
 
 

@@ -189,19 +189,19 @@ def test_on_a_terminal_a_detail_wraps_under_itself(
     devices: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     detail = "aarch64, 4 cores, 4.10 GB memory, 21.0 GB free, no agent"
-    state = BoardStatus("rk1", "rk3568", "192.0.2.1:5555", "connected", detail)
+    state = BoardStatus("rk1", "rk3568", "hdc", "192.0.2.1:5555", "connected", detail)
     monkeypatch.setattr("labctl.cli.boards.board_status", lambda *_, **__: state)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     for columns, expected in (
-        (64, ["aarch64, 4 cores,", "4.10 GB memory, 21.0", "GB free, no agent"]),
+        (68, ["aarch64, 4 cores,", "4.10 GB memory, 21.0", "GB free, no agent"]),
         (50, ["", "aarch64, 4 cores, 4.10 GB memory, 21.0 GB", "free, no agent"]),
     ):
         monkeypatch.setenv("COLUMNS", str(columns))
         assert run_cli(["boards"]) == 0
         lines = capsys.readouterr().out.splitlines()
         assert all(len(line) <= columns for line in lines)
-        assert lines[0].startswith("rk1  connected     rk3568  192.0.2.1:5555")
-        assert [lines[0][43:], *(line.strip() for line in lines[1:])] == expected
+        assert lines[0].startswith("rk1  connected     rk3568  hdc 192.0.2.1:5555")
+        assert [lines[0][47:], *(line.strip() for line in lines[1:])] == expected
 
 
 def test_a_phone_is_added_by_its_serial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

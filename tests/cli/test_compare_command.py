@@ -10,9 +10,9 @@ from records_made import BEGAN, model, plan, planned_run, run, timing, trial
 
 from labctl.cli.root import run_cli
 from labctl.config.lab import find_lab
-from labctl.records.board import BoardFacts, Execution
+from labctl.records.board import BoardFacts, CpuFacts, Execution
 from labctl.records.run import Origin, RunEnd
-from labctl.records.trial import TrialState
+from labctl.records.trial import TrialBound, TrialState
 from labctl.runs.record.directory import RunDirectory
 from labctl.state.state import lab_state
 from labctl.transport.built_in import TRANSPORTS
@@ -30,11 +30,13 @@ def made(lab: Path, name: str, q2: float = 100, *, sigma: float = 0.005, **chang
     assert isinstance(variants, tuple)
     moved_before = changes.pop("moved_before", 99)
     assert isinstance(moved_before, int)
+    transport = changes.pop("transport", None)
     record = run(
         run_id,
         variants=variants,
         models=tuple(MODELS.values()),
         recipe_resolved=RECIPE,
+        transport=transport,
         **({"facts": facts} if facts else {}),
     )
     directory = planned_run(lab / "runs", record, plan())
@@ -300,3 +302,60 @@ def test_a_run_that_is_not_at_its_end_is_told(lab: Path, labctl, capsys) -> None
     with other.held():
         run_cli(["--lab", str(lab), "compare", "00000b"])
     assert f"run {other.path.name} is running: its trials" in capsys.readouterr().err
+
+
+def test_boards_differ_in_facts_and_ceilings(lab: Path, labctl, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    facts = BoardFacts(execution=Execution.BOARD, machine="aarch64", kernel="5.10", boot_id="b1")
+    fleet = {
+        "00000a": ("rk1", "hdc", "Cortex-A55", 4, 0.6, 8e9),
+        "00000b": ("phone", "adb", "Cortex-X3", 8, 0.9, 60e9),
+    }
+    for name, (board, transport, core, count, share, rate) in fleet.items():
+        cores = (CpuFacts(implementer="0x41", part="0x1", count=count, model=core),)
+        bound = TrialBound(
+            kind="dram",
+            share=share,
+            shares={"dram": share, "compute": 0.2},
+            bytes_per_token=1,
+            bytes_per_second=1.0,
+            ceiling_bytes_per_second=rate,
+            measured=True,
+            sentence="",
+        )
+        made(
+            lab,
+            name,
+            facts=facts.model_copy(update={"cpus": cores, "memory_total_bytes": count << 30}),
+            transport=transport,
+            board=board,
+            bound=bound,
+        )
+    text = labctl("00000a", "00000b")
+    assert "board: rk1 / phone (--allow board compares them)" in text
+    text = labctl("00000a", "00000b", "--allow", "board")
+    for part in (
+        "board: rk1 / phone (allowed)",
+        "cpu: 4 x Cortex-A55 / 8 x Cortex-X3 (of the boards)",
+        "memory: 4.29 GB / 8.59 GB (of the boards)",
+        "ceiling: dram 8.00 GB/s / dram 60.0 GB/s (of the boards)",
+        "transport: hdc / adb (of the boards)",
+    ):
+        assert part in text
+    markdown = labctl("00000a", "00000b", "--allow", "board", "--markdown")
+    assert "| of the ceiling |" in markdown
+    assert "| DRAM 60% / DRAM 90% |" in markdown
+    row = json.loads(labctl("00000a", "00000b", "--allow", "board", "--json"))["rows"][0]
+    assert (row["left_share"][0], round(row["left_share"][1], 3)) == ("dram", 0.6)
+    assert (row["right_share"][0], round(row["right_share"][1], 3)) == ("dram", 0.9)
+    assert "of the ceiling" not in labctl("00000a", "--markdown")  # variants of one board
+    page = tmp_path / "page.html"
+    runs = [str(lab / "runs" / one.name) for one in sorted((lab / "runs").glob("2*"))]
+    assert run_cli(["report", *runs, "--language", "zh", "-o", str(page)]) == 0
+    shown = page.read_text()
+    for part in (
+        "各板的差异",
+        "cpu: 4 x Cortex-A55 / 8 x Cortex-X3",
+        "内存 60% / 内存 90%",
+        "占上限",
+    ):
+        assert part in shown

@@ -107,3 +107,11 @@ def test_a_board_tells_its_target(
     machine: str, compatible: tuple[str, ...], target: str | None
 ) -> None:
     assert target_of(machine, compatible, "rk3568", None) == target
+
+
+def test_only_phones_get_the_target_of_phones() -> None:
+    kalama = ("qcom,kalama",)
+    assert target_of("aarch64", kalama, "rk3568", None, android=True) == "android-arm64"
+    assert target_of("aarch64", (), "host-x86_64", None) == "generic-armv8-a"
+    # A virtual phone on its host's own CPU.
+    assert target_of("x86_64", (), "rk3568", None, android=True) == "host-x86_64"

@@ -103,6 +103,7 @@ def test_everything_is_told_at_once() -> None:
         "1.", "2.", "3.", "4.",
     ]  # fmt: skip
     assert "noexec" in details
+    assert "SELinux" in details
 
 
 def test_one_problem_is_itself_and_none_is_nothing() -> None:

@@ -96,6 +96,9 @@ def test_throttling_is_seen(tmp_path: Path) -> None:
     cpufreq = fakes / "sys/devices/system/cpu/cpu0/cpufreq"
     for folder, files in (
         (thermal / "thermal_zone0", {"type": "soc-thermal", "temp": "95000"}),
+        (thermal / "thermal_zone1", {"type": "vbat", "temp": "4120"}),
+        (thermal / "thermal_zone2", {"type": "pm8550-bcl-lvl0", "temp": "0"}),
+        (thermal / "thermal_zone3", {"type": "socd", "temp": "18"}),
         (thermal / "cooling_device0", {"type": "thermal-cpufreq-0", "cur_state": "3"}),
         (cpufreq, {"scaling_cur_freq": "1104000", "scaling_max_freq": "1416000"}),
     ):
@@ -107,7 +110,9 @@ def test_throttling_is_seen(tmp_path: Path) -> None:
     job.start("/bin/true")
     job.finish()
     sample = read_telemetry(job.directory / "telemetry").samples[0]
+    # Phones have zones of voltage, current and charge too.
     assert sample.temperatures_mc == {"thermal_zone0 soc-thermal": 95000}
+    assert sample.untrusted_zones == {}
     assert sample.cooling == {"cooling_device0 thermal-cpufreq-0": 3}
     assert sample.freq_khz == {"0": 1_104_000}
     assert sample.freq_limit_khz == {"0": 1_416_000}

@@ -1,16 +1,20 @@
 """The wait of ``labctl run`` for its board."""
 
+import sys
+import textwrap
 import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from labctl import process
 from labctl.config.lab import Lab, LabFile
 from labctl.errors import (
     BoardBusy,
     BoardOutOfService,
     ConfigError,
+    ExitStatus,
     HostError,
     LabctlError,
     LeaseLost,
@@ -192,3 +196,42 @@ def test_a_board_that_nobody_looked_through_is_for_an_untrusted_recipe(
     else:
         with pytest.raises(BoardOutOfService, match="killed"):
             turn.take(lambda _board: 7, BoardBusy)
+
+
+_PRESSED_TWICE = """
+    import signal, sys
+    from pathlib import Path
+    from labctl import interrupts
+    from labctl.config.lab import Lab, LabFile
+    from labctl.errors import BoardBusy
+    from labctl.farm.turn import Turn
+    from labctl.state.job import NewJob
+    from labctl.state.state import lab_state
+
+    def press(_job):
+        signal.raise_signal(signal.SIGINT)
+        try:
+            interrupts.check()
+        finally:
+            signal.raise_signal(signal.SIGINT)
+
+    interrupts.install()
+    interrupts.begin()
+    root = Path(sys.argv[1])
+    state = lab_state(LabFile(root, Lab(boards={})))
+    job = NewJob("q8", {}, ("rk1",), runner="process")
+    try:
+        Turn(state, root, job, print, print).take(press, BoardBusy)
+    except KeyboardInterrupt:
+        interrupts.finish()
+        print("interrupted")
+"""
+
+
+def test_a_second_ctrl_c_leaves_no_job_before_the_next_run(state: LabState, tmp_path: Path) -> None:
+    """A job left behind would keep the board from others for a minute."""
+    script = textwrap.dedent(_PRESSED_TWICE)
+    done = process.run([sys.executable, "-c", script, tmp_path], timeout=60)
+    assert (done.stdout, done.stderr) == (b"interrupted\n", b"")
+    (job,) = state.jobs.list(ended=1)
+    assert (job.state, job.exit_status) == ("done", ExitStatus.INTERRUPTED)

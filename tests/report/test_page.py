@@ -82,7 +82,9 @@ def test_the_answer_says_that_variants_are_equally_fast(tmp_path: Path) -> None:
 def test_the_answer_corrects_its_interval_for_all_variants(tmp_path: Path) -> None:
     made = [Made("a", 400.0), Made("b", 100.0), Made("c", 200.0)]
     text = answer_of(tmp_path, measured(made))
-    assert text.startswith("b is the fastest of 3 variants on rk1. b is ")
+    assert text.startswith(
+        "b is the fastest of 3 variants on rk1. The next is c, 200 ms a token. b is "
+    )
     level = re.search(r"times as fast as a on rk1 \(([\d.]+)% interval", text)
     assert level
     assert float(level[1]) > 95
@@ -120,7 +122,10 @@ def test_the_answer_is_not_the_other_way_round_than_the_ratio(tmp_path: Path) ->
         " 108 ms."
     )
     three = answer_of(tmp_path / "three", timed_run(c=[300.0] * 20, a=fast, b=torn))
-    assert three.startswith("a is the fastest of 3 variants on rk1. a is 3.00 times as fast as c")
+    assert three.startswith(
+        "a is the fastest of 3 variants on rk1. The next is b, 108 ms a token."
+        " a is 3.00 times as fast as c"
+    )
 
 
 def test_the_answer_names_the_rounds_of_a_ratio_that_the_times_are_not_of(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from labctl import package_data
 from labctl.cli.root import run_cli
 from labctl.config.references import known_references
 from labctl.errors import ConfigError
+from labctl.records.board import Execution, PhoneFacts, PhoneState
 from labctl.report.references import reference_rows
 from labctl.runs.inputs.prepare import read_recipe
 
@@ -78,6 +79,28 @@ def test_reports_show_what_the_recipe_names_as_quoted(
         assert part in text
     assert "| 2025" not in text.replace("\\|", "") or form != "md"  # the source makes no cell
     assert "6.7" not in text
+
+
+def test_figures_of_phones_stand_beside_a_virtual_phone(
+    lab: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    phones = ("8gen2-llama-awq-perfxllm", "8gen2-llama-llama-cpp")
+    phone = PhoneFacts(manufacturer="labctl", model="virtual", soc="SM8550", sdk=34)
+    known = {"execution": Execution.EMULATED, "phone": phone}
+    asked = {"name": "q2", "references": list(phones)}
+    made_up = run(recipe_resolved=asked)
+    made_up = made_up.model_copy(update={"facts": made_up.facts.model_copy(update=known)})
+    directory = planned_run(lab / "runs", made_up, plan())
+    battery = PhoneState(level_percent=82, status="charging", power_source="usb")
+    directory.add(trial(1, execution=Execution.EMULATED, phone_state=battery))
+    assert run_cli(["report", str(directory.path), "--wide"]) == 0
+    text = capsys.readouterr().out
+    for part in ("EMULATED", "QUOTED", "6.7 tokens/s", "3.2 tokens/s", "Snapdragon 8 Gen 2"):
+        assert part in text
+    page = lab / "page.html"
+    assert run_cli(["report", str(directory.path), "-o", str(page)]) == 0
+    for part in ("labctl virtual, SM8550, API level 34", "82%, charging, power: usb", "EMULATED"):
+        assert part in page.read_text()
 
 
 def test_quoted_figures_change_no_number(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:

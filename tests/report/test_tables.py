@@ -21,7 +21,7 @@ from labctl.records.trial import (
     TrialRecord,
     TrialState,
 )
-from labctl.report.details import print_fitting
+from labctl.report.console import print_fitting
 from labctl.report.formats import run_document
 from labctl.report.tables import print_experiment, print_timing_table
 from labctl.results.summary import summarise

@@ -18,7 +18,7 @@ from labctl.config.yaml.document import Document, parse
 from labctl.config.yaml.loader import read_yaml
 from labctl.errors import ConfigError
 from labctl.models.resolve import resolve
-from labctl.records.board import BoardFacts, CpuFacts, Execution
+from labctl.records.board import BoardFacts, CpuFacts, Execution, PhoneFacts
 from labctl.runs.board.addressed import addressed_board, recognise
 from labctl.runs.inputs.bench import bench_document, model_entries, recipe_text
 from labctl.runs.inputs.prepare import read_recipe
@@ -175,6 +175,13 @@ def test_a_board_is_recognised_by_its_cores() -> None:
     assert recognise(facts("0xd05", machine="armv8l"), None)[0].name == "rk3568"
     qemu = "/usr/bin/qemu-aarch64-static -cpu cortex-a76"
     assert recognise(facts(execution="emulated", emulator=qemu), None)[0].name == "rk3568"
+    phone = PhoneFacts(model="a phone")
+    assert recognise(facts("0xd05", "0xd41", phone=phone), None)[0].name == "android-arm64"
+    assert recognise(facts("0xd05", phone=phone), None)[0].name == "android-arm64"
+    virtual = facts(execution="emulated", emulator=qemu, phone=phone)
+    assert recognise(virtual, None)[0].name == "android-arm64"
+    with pytest.raises(ConfigError, match="no target is known"):
+        recognise(facts("0xd05", phone=phone, machine="x86_64"), None)
     native = facts(execution=Execution.NATIVE_HOST, machine="x86_64")
     assert recognise(native, None)[0].name == "host-x86_64"
 

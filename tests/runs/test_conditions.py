@@ -393,6 +393,26 @@ def test_memory_and_load_are_looked_at(board: Board) -> None:
     assert states(found) == {"memory": False}
 
 
+def test_a_phone_that_charges_misses_the_condition(
+    board: Board, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted: dict[str, Any] = {"charging": False, "max_wait": "0.1s"}
+    (found,) = board.conditions(**wanted).ready()
+    assert (found.had, found.ok) == ("the board does not report it", None)
+    programs, status = tmp_path / "programs", tmp_path / "status"
+    programs.mkdir()
+    status.write_text("  USB powered: true\n  status: 2\n")
+    program(programs, "getprop", "exit 0")
+    program(programs, "dumpsys", f"[ $1 != battery ] || cat {status}")
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    (found,) = board.conditions(**wanted).ready()
+    assert (found.wanted, found.had, found.ok) == ("no", "charging, power: usb", False)
+    with pytest.raises(BoardNotReady, match="charging: charging, power: usb, wanted no"):
+        board.conditions(**wanted, strict=True).ready()
+    status.write_text("  USB powered: true\n  status: 5\n")
+    assert states(board.conditions(**wanted).ready()) == {"charging": True}
+
+
 def test_caches_are_dropped_before_each_trial(board: Board) -> None:
     conditions = board.conditions(drop_caches=True)
     for _ in range(2):

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import textwrap
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -11,6 +12,7 @@ from pathlib import Path
 import agent_builds
 import pytest
 
+from labctl import process
 from labctl.config.lab import LabFile, lab_model
 from labctl.config.target import load_target
 from labctl.errors import BoardBusy, ConfigError, HostError, LeaseLost
@@ -375,3 +377,35 @@ def test_all_leases_of_a_process_are_renewed_in_one_transaction(
         lease.check()
         lease.release()
     assert state.leases.list() == []
+
+
+_PRESSED = """
+    import signal, sys
+    from pathlib import Path
+    from labctl import interrupts
+    from labctl.config.lab import LabFile, lab_model
+    from labctl.runs.board.lab_lease import BoardUse, lab_lease
+    from labctl.runs.board.own_tokens import new_own_token
+    from labctl.transport.built_in import TRANSPORTS
+
+    interrupts.install()
+    interrupts.begin()
+    board = {"target": "host-x86_64", "transport": {"kind": "local"}, "workdir": "/w"}
+    model = lab_model(TRANSPORTS).model_validate({"lab": "lab", "boards": {"b": board}})
+    lab = LabFile(Path(sys.argv[1]), model)
+    lease = lab_lease(lab, lab.board("b"), BoardUse("run q2"))
+    lease.take(new_own_token())
+    try:
+        signal.raise_signal(signal.SIGINT)
+        lease.release()
+    except KeyboardInterrupt:
+        interrupts.finish()
+        print("interrupted")
+"""
+
+
+def test_ctrl_c_leaves_no_lease_behind(lab: LabFile, state: LabState) -> None:
+    """A lease left behind would keep the board from the next run for a minute."""
+    done = process.run([sys.executable, "-c", textwrap.dedent(_PRESSED), lab.root], timeout=60)
+    assert (done.stdout, done.stderr) == (b"interrupted\n", b"")
+    assert not state.leases.list()

@@ -63,3 +63,19 @@ def test_threads_are_counted_by_the_cpus_of_the_recipe(recipe: Recipe, allowed: 
 def test_a_cpuset_of_fewer_than_all_counts(recipe: Recipe) -> None:
     free = recipe.model_copy(update={"scheduling": type(recipe.scheduling)()})
     assert as_scheduled(free, board("0-1")).cores == 2
+
+
+def test_clusters_are_resolved_by_the_highest_frequency(recipe: Recipe) -> None:
+    speeds = {str(cpu): 1_800_000 if cpu < 4 else 2_800_000 for cpu in range(8)}
+    phone = board("0-7").model_copy(update={"highest_khz": speeds})
+
+    def cpus(name: str, facts: BoardFacts) -> str | None:
+        chosen = type(recipe.scheduling).model_validate({"cpus": name})
+        return as_scheduled(recipe.model_copy(update={"scheduling": chosen}), facts).cpus_allowed
+
+    assert (cpus("big", phone), cpus("little", phone)) == ("4-7", "0-3")
+    alike = board("0-3").model_copy(update={"highest_khz": speeds})
+    assert cpus("big", alike) == "0-3"
+    for name, facts in (("little", alike), ("big", board("0-7"))):
+        with pytest.raises(ConfigError, match=f"scheduling.cpus: {name}: the board has no slower"):
+            cpus(name, facts)

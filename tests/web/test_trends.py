@@ -46,6 +46,19 @@ def test_many_series_are_small_and_the_worst_comes_first(dashboard: Served) -> N
     assert " ms</span>" in cards[0]
 
 
+def test_a_series_without_new_values_is_marked(tmp_path: Path) -> None:
+    lab = made_lab(tmp_path / "kitchen")
+    nights = Lab(lab.root / "runs")
+    nights.nights(range(1, 4), 50.0, board="rk1")
+    nights.nights(range(4, 8), 50.0, board="rk2")  # the four days after
+    with served(lab) as found:
+        text = found.ask("GET", "/trends?lang=en").text
+    cards = text.partition("<section")[2].split("<section")
+    flagged = {re.search(r"rk\d", card)[0]: "no value since" in card for card in cards}  # type: ignore[index]
+    assert flagged == {"rk1": True, "rk2": False}
+    assert text.count('class="series key"') == 4
+
+
 def test_a_series_has_axes_with_units_and_dates_and_its_step(dashboard: Served) -> None:
     text = dashboard.ask("GET", "/trends?board=rk12&lang=en").text
     assert "per token (ms)" in text
@@ -56,8 +69,8 @@ def test_a_series_has_axes_with_units_and_dates_and_its_step(dashboard: Served) 
     assert len(found) == 5
     assert found == sorted(found)
     assert text.count("<circle") == 18
-    assert text.count('class="step suspected slower"') == 1
-    assert text.count('class="level"') == 2
+    assert text.partition("<section")[2].count('class="step suspected slower"') == 1
+    assert text.partition("<section")[2].count('class="level"') == 2
     assert "days: 18" in text
     assert "style=" not in text, "the policy of pages forbids it"
 

@@ -34,6 +34,13 @@ bool sys_glob(const char *pattern, size_t *prefix_length, glob_t *found)
            glob(path, 0, NULL, found) == 0;
 }
 
+/* Phones' zones that tell voltage, current or charge of the battery in place of a temperature. */
+static bool is_of_battery_limits(const char *type)
+{
+    return strncmp(type, "vbat", 4) == 0 || strncmp(type, "ibat", 4) == 0 ||
+           strcmp(type, "socd") == 0 || strstr(type, "bcl");
+}
+
 /* Devices of the class "thermal", each named by its folder and its type. */
 static void open_thermal(struct sensors *sensors, const char *pattern, const char *file)
 {
@@ -47,6 +54,8 @@ static void open_thermal(struct sensors *sensors, const char *pattern, const cha
         snprintf(path, sizeof path, "%s/type", found.gl_pathv[i]);
         if (read_small(AT_FDCWD, path, type, sizeof type) > 0)
             type[strcspn(type, "\n")] = '\0';
+        if (is_of_battery_limits(type))
+            continue;
         snprintf(name, sizeof name, "%.31s %.31s", strrchr(found.gl_pathv[i], '/') + 1, type);
         snprintf(path, sizeof path, "%s/%s", found.gl_pathv[i], file);
         sensor_add(sensors, path, name);

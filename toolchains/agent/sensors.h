@@ -9,7 +9,7 @@
 
 #include "json.h"
 
-#define SENSORS_MAX 64
+#define SENSORS_MAX 128 /* a phone has about 90 thermal zones */
 
 /* One number in a file that is kept open. */
 struct sensor {

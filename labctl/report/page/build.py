@@ -160,6 +160,8 @@ def _about(runs: Sequence[MeasuredRun], words: Language) -> dict[str, str]:
         words("Measured"): " – ".join(days) + " (UTC)",
         words("Good trials"): words("{count} of {planned}", count=trials, planned=planned),
     }
+    if batteries := _batteries(runs):
+        about[words("Battery")] = " → ".join(batteries)
     programs = (one.run.program for one in runs)
     builds = [f"{program.product} {program.version}" for program in programs if program]
     if builds:
@@ -170,11 +172,19 @@ def _about(runs: Sequence[MeasuredRun], words: Language) -> dict[str, str]:
     return about
 
 
+def _batteries(runs: Sequence[MeasuredRun]) -> tuple[str, ...]:
+    """Return a phone's battery before the first and before the last trial; one if they agree."""
+    trials = [trial for one in runs for trial in one.measured.trials]
+    trials.sort(key=lambda trial: trial.started)
+    known = [one.phone_state.text for one in trials if one.phone_state]
+    return tuple(dict.fromkeys((known[0], known[-1]))) if known else ()
+
+
 def _system(one: MeasuredRun) -> str:
     facts = one.run.facts
-    cores = {cpu.model or cpu.part: cpu.count for cpu in facts.cpus if cpu.model or cpu.part}
-    shown = ", ".join(f"{count} × {name}" for name, count in cores.items())
-    return "; ".join(filter(None, (shown, facts.os_version or f"{facts.machine} {facts.kernel}")))
+    system = facts.os_version or f"{facts.machine} {facts.kernel}"
+    phone = facts.phone.text if facts.phone else None
+    return "; ".join(filter(None, (phone, facts.cpu_names, system)))
 
 
 def _method(words: Language) -> list[str]:

@@ -155,6 +155,12 @@ def _of_many(
         yield words("There are too few rounds for an interval.")
     if slower:
         other = next((row for row in slower if row.variant == one.rows[0].variant), slower[0])
+        if len(level) == 1 and other is not slower[0]:
+            yield words(
+                "The next is {other}, {against} a token.",
+                other=slower[0].variant,
+                against=duration(slower[0].token_ns),
+            )
         row = judged[other.variant]
         if _is_shown(row):
             yield from pair_sentences(row, where, _practical(one), words)

@@ -6,6 +6,7 @@ from pathlib import Path
 from labctl.board.facts import probe, virtual_workdir
 from labctl.config.lab import WORKDIR, Board, Lab, LabFile
 from labctl.config.target import DEFAULT_TARGET, Target, load_target, load_targets
+from labctl.deploy.plan import is_machine
 from labctl.errors import ConfigError
 from labctl.files import write_atomic
 from labctl.records.board import BoardFacts, Execution
@@ -98,10 +99,14 @@ def recognise(facts: BoardFacts, lab_root: Path | None) -> tuple[Target, list[st
 def _fits(target: Target, facts: BoardFacts) -> bool:
     if facts.execution is Execution.NATIVE_HOST:
         return target.name == f"host-{facts.machine}"
+    if target.android != (facts.phone is not None):
+        return False
     if facts.execution is Execution.EMULATED:
         words = (facts.emulator or "").split()
         argv = target.emulator.argv if target.emulator else ()
         return bool(argv) and [word.rpartition("/")[2] for word in words] == list(argv)
+    if target.android:
+        return is_machine(target, facts.machine)
     if facts.compatible and target.compatible:  # several chips have the same kinds of cores
         return not set(target.compatible).isdisjoint(facts.compatible)
     parts = {cpu.part for cpu in facts.cpus if cpu.part}

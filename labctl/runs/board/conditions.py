@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from pydantic import JsonValue
 
 from labctl.board.agent import LINK_LOSSES
+from labctl.board.android import STATE_SCRIPT, phone_state
 from labctl.board.facts import SECTION, sections
 from labctl.board.lease import Fence
 from labctl.config.recipe_parts import DEFAULT_MAX_WAIT_SECONDS, Conditions
 from labctl.errors import BoardNotReady, ConfigError, InfraError, LeaseLost
+from labctl.records.board import PhoneState
 from labctl.records.telemetry import TelemetrySample
 from labctl.records.trial import ConditionRecord
 from labctl.retry import retry_infra, wait_until
@@ -23,7 +25,7 @@ from labctl.units import duration
 _RESTORE_SECONDS = 30.0
 
 #: Conditions that are only read, not set.
-_READ = frozenset({"temperature", "load", "memory"})
+_READ = frozenset({"temperature", "load", "memory", "charging"})
 
 
 def _nobody_else() -> None:
@@ -220,7 +222,14 @@ class BoardConditions:
             free = int(text) * 1024 if text.isdigit() else None
             ok = None if free is None else free >= wanted.min_free_memory
             found.append(_bounded("memory", f">= {wanted.min_free_memory} B", free, "B", ok))
+        if wanted.charging is not None:
+            found.append(_charging(self.phone_state(), wanted=wanted.charging))
         return found
+
+    def phone_state(self) -> PhoneState | None:
+        """Return battery and screen of a phone; None if the board does not report them."""
+        script = f"{SECTION}{ROOT}{STATE_SCRIPT}:"
+        return phone_state(sections(self._run(script, "cannot read the battery")))
 
     def _run(self, script: str, what: str) -> str:
         return require(self.transport.run(script, timeout=TIMEOUT_SECONDS), what).text
@@ -253,6 +262,14 @@ def _bounded(
 ) -> ConditionRecord:
     had = "the board does not report it" if value is None else f"{value:g} {unit}"
     return ConditionRecord(name=name, wanted=wanted, had=had, ok=ok)
+
+
+def _charging(state: PhoneState | None, *, wanted: bool) -> ConditionRecord:
+    known = None if state is None else state.charging
+    ok = None if known is None else known == wanted
+    had = "the board does not report it" if state is None or known is None else state.text
+    word = "yes" if wanted else "no"
+    return ConditionRecord(name="charging", wanted=word, had=had, ok=ok)
 
 
 def _load(answers: Mapping[str, str]) -> float | None:

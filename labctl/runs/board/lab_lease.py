@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from weakref import WeakValueDictionary
 
+from labctl import interrupts
 from labctl.board.lease import Lease
 from labctl.config.lab import Board, LabFile
 from labctl.database.base import patience
@@ -264,10 +265,12 @@ class LabLease:
         """Release the board. Raises HostError; then the lease ends by itself."""
         if self._lease is None:
             return
-        self._renewer.remove(self)
-        if self._lost is None:
-            with patience(_LEAVE_SECONDS):
-                self.leases.release(self._lease)
+        with interrupts.finishing() as signals:
+            signals.hold()  # a lease left behind keeps the board from others until it expires
+            self._renewer.remove(self)
+            if self._lost is None:
+                with patience(_LEAVE_SECONDS):
+                    self.leases.release(self._lease)
 
     @property
     def held(self) -> StateLease:

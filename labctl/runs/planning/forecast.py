@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from labctl.config.recipe import Recipe
-from labctl.config.recipe_parts import DEFAULT_MAX_WAIT_SECONDS, Variant, cpu_numbers
+from labctl.config.recipe_parts import CLUSTERS, DEFAULT_MAX_WAIT_SECONDS, Variant, cpu_numbers
 from labctl.engines.base import Roles, TokenCounts
 from labctl.performance.bottleneck import Baseline
 from labctl.performance.prediction import (
@@ -200,7 +200,13 @@ def as_scheduled(recipe: Recipe, facts: BoardFacts) -> BoardFacts:
     wanted = recipe.scheduling.cpus
     if wanted is None:
         return facts
-    if facts.cpus_allowed is not None:
+    if wanted in CLUSTERS:
+        chosen = facts.cluster("big" if wanted == "big" else "little")
+        if chosen is None:
+            why = "no slower CPUs, or it hides their frequencies"
+            raise recipe.refusal(("scheduling", "cpus"), f"{wanted}: the board has {why}")
+        wanted = chosen
+    elif facts.cpus_allowed is not None:
         lacking = cpu_numbers(wanted) - cpu_numbers(facts.cpus_allowed)
         if lacking:
             raise recipe.refusal(

@@ -12,7 +12,7 @@ from labctl.engines.base import EngineParameters, Inputs, RawOutput
 from labctl.errors import BoardError, BoardNotReady, BoardRebooted, ConfigError, ProgramTimeout
 from labctl.files import host_writes
 from labctl.performance.bottleneck import explain
-from labctl.records.board import BoardFacts, Execution
+from labctl.records.board import BoardFacts, Execution, PhoneState
 from labctl.records.energy import EnergyRecord
 from labctl.records.timing import TimingRecord
 from labctl.records.trial import (
@@ -31,6 +31,7 @@ from labctl.results.telemetry import awake, steadiness, summarise_telemetry
 from labctl.results.timing_checks import drift, judged_on, stamped, stamps_check
 from labctl.runs.context import RunContext
 from labctl.runs.observer import GETTING_READY, trial_progress
+from labctl.runs.planning.forecast import as_scheduled
 from labctl.runs.planning.time_limits import timed_out
 from labctl.runs.planning.trials import PlannedTrial
 from labctl.runs.record.journal import Attempt
@@ -44,6 +45,7 @@ class PartialTrial:
     argv: tuple[str, ...] = ()
     comparability: dict[str, JsonValue] = field(default_factory=dict)
     conditions: tuple[ConditionRecord, ...] = ()
+    phone_state: PhoneState | None = None
     took_ns: int | None = None
     waited_ns: int | None = None
     limit: TrialLimit | None = None
@@ -95,7 +97,7 @@ def _measure(
         **engine.comparability(prepared.tool, parameters),
         **context.comparability,
     }
-    cpus = prepared.recipe.scheduling.cpus or context.facts.cpus_allowed
+    cpus = as_scheduled(prepared.recipe, context.facts).cpus_allowed
     files = context.files
     adapters = tuple((files[one.file], one.scale) for one in prepared.recipe.lora)
     inputs = Inputs(context.program, model, prepared.prompt, files, adapters=adapters, cpus=cpus)
@@ -155,6 +157,10 @@ def _on_board(
             found.conditions = conditions.last
             raise
         found.waited_ns = round((time.monotonic() - began) * 1e9)
+    if context.facts.phone:
+        found.phone_state = state = context.retry(context.conditions.phone_state)
+        if state and state.power_source:
+            found.comparability["power_source"] = state.power_source
     found.limit = limit = context.clock.limit(trial)
     spec = JobSpec(
         directory=context.job_directory(attempt),
@@ -162,7 +168,7 @@ def _on_board(
         timeout_s=limit.seconds,
         epoch=held.claim.epoch,
         lease_path=held.claim.leases.path,
-        cpus=recipe.scheduling.cpus,
+        cpus=recipe.scheduling.cpus and as_scheduled(recipe, context.facts).cpus_allowed,
         nice=recipe.scheduling.nice or 0,
         sample_ms=_sample_ms(recipe),
         resident=context.model_path(trial.variant.model_key),
@@ -258,6 +264,7 @@ def _record(
         argv=found.argv,
         comparability=found.comparability,
         conditions=found.conditions,
+        phone_state=found.phone_state,
         took_ns=found.took_ns,
         waited_ns=found.waited_ns,
         limit=found.limit,
