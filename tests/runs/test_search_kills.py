@@ -58,8 +58,8 @@ class Board(PlayedAgent):
         noise = random.Random(number).gauss(1, 0.01)
         (gain,) = (one for name, one in GAINS.items() if slug.startswith(name))
         raw = session([b"a", b"b", b"c", b"d"], token_ms=100 * noise / gain).raw()
-        for name in ("stdout", "stderr", "timeline"):
-            (local / name).write_bytes(getattr(raw, name))
+        for file in ("stdout", "stderr", "timeline"):
+            (local / file).write_bytes(getattr(raw, file))
 
     def remove(self, directory: str) -> None:
         self._note("gone", directory)
@@ -68,7 +68,7 @@ class Board(PlayedAgent):
 
 def begin(folder: Path) -> RunDirectory:
     settings: dict[str, Any] = {one: {"threads": int(one[-1])} for one in GAINS if "-" in one}
-    directory = planned_run(
+    directory: RunDirectory = planned_run(
         folder, run(), PlanRecord(trials=(), max_seconds=BUDGET, prompt_sha256="")
     )
     directory.write_tuning(
@@ -130,7 +130,8 @@ def killed(directory: RunDirectory, scratch: Path, at: int | None, moves: str | 
 
             return instead
 
-        os.fsync, os.replace, os.rename = map(dying, (os.fsync, os.replace, os.rename))
+        for name in ("fsync", "replace", "rename"):
+            setattr(os, name, dying(getattr(os, name)))
         status = 1
         try:
             controller(directory, scratch, moves=moves)
@@ -150,7 +151,8 @@ def test_a_search_killed_anywhere_loses_and_doubles_no_trial(seed: int, tmp_path
     directory = begin(tmp_path / "runs")
     rounds: tuple[TuningRound, ...] = ()
     kept = dict[int, bytes]()
-    for life in itertools.count():
+    tuning = None
+    for life in range(6):
         at = chance.randint(1, MOST_WRITES) if life < 5 else None
         other = f"board-{life}" if life and seed % 3 == 0 and chance.random() < 0.5 else None
         was_killed = killed(directory, tmp_path / f"life-{life}", at, other)
@@ -173,6 +175,7 @@ def test_a_search_killed_anywhere_loses_and_doubles_no_trial(seed: int, tmp_path
     assert len({*started}) == len(started)  # a job is begun once, and then taken over
     if seed % 3:
         assert len(started) == len(wanted)
+    assert tuning is not None
     assert tuning.named == {"decode": "threads-2"}
     end = directory.end()
     assert end is not None
