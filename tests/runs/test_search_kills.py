@@ -53,7 +53,7 @@ class Board(PlayedAgent):
         self.moved(1.0)
         return super().wait(started, **more)
 
-    def collect(self, directory: str, local: Path, **_: Any) -> None:
+    def collect(self, directory: str, local: Path, **_more: Any) -> None:
         number, _, slug = local.name.partition("-")
         noise = random.Random(number).gauss(1, 0.01)
         (gain,) = (one for name, one in GAINS.items() if slug.startswith(name))
