@@ -22,7 +22,7 @@ _COMMON_USERS = frozenset(
 #: Folders of homes. Homes elsewhere, for example in a container, are not named after a person.
 _HOMES = frozenset({"home", "homes", "Users"})
 #: Keys of devices.yaml whose values name a machine; below: keys whose values name a person.
-_ADDRESSES = frozenset({"address", "server", "key", "host", "proxy_jump"})
+_ADDRESSES = frozenset({"address", "server", "key", "host", "proxy_jump", "device"})
 _USERS = frozenset({"user"})
 #: Keys of a recipe whose values are paths on this host.
 _HOST_FILES = frozenset({"file", "files", "imatrix", "prompt_file"})
@@ -120,13 +120,13 @@ def _lab_secrets(lab_root: Path) -> Iterator[Secret]:
     if not path.exists():
         return
     for key, text in _texts(Document.read(path).value):
-        if text.startswith("/") and key != "workdir":
+        if text.startswith("/") and key not in ("workdir", "device"):
             yield from _folder("path", Path(text).parent)
         elif key in _USERS and text not in _COMMON_USERS:
             yield Secret("user", text)
         elif key == "lab":
             yield Secret("lab", text)
-        elif key in _ADDRESSES and not text.startswith(_LOOPBACK):
+        elif key in _ADDRESSES and not text.rpartition("://")[2].startswith(_LOOPBACK):
             yield Secret("address", text)
             yield from (Secret("address", host) for host in _hosts(text))
 

@@ -67,6 +67,8 @@ def check(invocation: Invocation, boards: Sequence[str], *, due: bool, as_json: 
                     f" {result.verdict.reason}"
                 )
             )
+            if console := result.verdict.evidence.get("console"):
+                click.echo(printable_line(f"{name}: the console {console}"))
     if as_json:
         click.echo(json.dumps([one.document() for one in found], indent=2))
     return ExitStatus.INFRA if unfit else ExitStatus.OK

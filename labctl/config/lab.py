@@ -23,6 +23,7 @@ from pydantic import (
     model_validator,
 )
 
+from labctl.config.console import Console
 from labctl.config.health import HealthChecks
 from labctl.config.power import Meter
 from labctl.config.quotas import Quota
@@ -88,6 +89,8 @@ class Board(StrictModel):
     """Things that it shares with other boards, by their names in `shared_limits`."""
     power: Meter | None = None
     """Power meter of the board, for the energy of each trial."""
+    console: Console | None = None
+    """Serial console of the board: its log is kept with each run."""
     switches: Switches = Switches()
     """Ways to bring the board back when it fails."""
     untrusted: bool = False
@@ -122,6 +125,8 @@ class Board(StrictModel):
             raise refuse(f"a board of `kind: {kind}` needs its own workdir", "workdir")
         if self.switches.restart_hdc and (why := self.transport.restart_problem()):
             raise refuse(f"must be false: {why}", "switches", "restart_hdc")
+        if self.switches.console and self.console is None:
+            raise refuse("needs the board's `console`", "switches", "console")
         return self
 
 

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 
+from labctl.config.console import ConsoleCommand
 from labctl.config.power import LocalAddress
 from labctl.config.types import Argument, Duration, Line
 from labctl.config.yaml.document import StrictModel
@@ -85,6 +86,9 @@ class Switches(StrictModel):
     restart_hdc: bool = False
     """True if the hdc server through which the board is reached may be restarted; all its boards
     lose their links for a moment."""
+    console: Annotated[tuple[ConsoleCommand, ...], Field(max_length=16)] = ()
+    """Commands for a shell on the board's console, such as `[[begetctl, stop_service, hdcd]]`;
+    sent, quoted, only once a shell there is proven."""
     usb: Switch | None = None
     """Power of the board's USB port."""
     reboot: Action | Literal["board"] | None = None

@@ -47,7 +47,24 @@ def examine(lab: LabFile | None = None) -> list[Finding]:
     Raises ConfigError if the target of a board is wrong.
     """
     found = [finding for check in _CHECKS for finding in check()]
-    return [*found, *_memory_clocks(lab)] if lab else found
+    return [*found, *_consoles(lab), *_memory_clocks(lab)] if lab else found
+
+
+def _consoles(lab: LabFile) -> Iterator[Finding]:
+    """Say whether this host has the serial ports of the lab's consoles, and may use them."""
+    for board in lab.lab.boards.values():
+        if board.console is None or "://" in (device := board.console.device):
+            continue
+        there = Path(device).exists()
+        usable = os.access(device, os.R_OK | os.W_OK)
+        yield Finding(
+            f"console of {board.name}",
+            usable,
+            Importance.OPTIONAL,
+            device if usable else f"{device} {'may not be used' if there else 'is missing'}",
+            "reasons of failures; whether it answers: labctl boards check",
+            "its cable; on Debian, its user in the group dialout",
+        )
 
 
 def _memory_clocks(lab: LabFile) -> Iterator[Finding]:
@@ -82,6 +99,7 @@ def _builders() -> Iterator[Finding]:
     needed = [(name, Importance.NEEDED, local, "build") for name in ("cmake", "ninja", "ziglang")]
     optional = [
         ("fabric", Importance.OPTIONAL, "building tools on another host", "ssh"),
+        ("pyserial", Importance.OPTIONAL, "serial consoles of boards", "console"),
         ("psycopg", Importance.OPTIONAL, "a lab in a PostgreSQL database", "postgresql"),
     ]
     for package, importance, used_for, extra in (*needed, *optional):

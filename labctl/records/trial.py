@@ -124,6 +124,12 @@ class Failure(Record):
     message: str
     hint: str | None = None
     details: str | None = None
+    console_messages: tuple[str, ...] = Field(
+        (),
+        description="lines of the board's console in which its kernel told a panic, an"
+        " out-of-memory kill, a lockup or a restart meanwhile; they explain, and prove nothing",
+    )
+    console: tuple[str, ...] = Field((), description="the first of these with the lines around it")
 
     @property
     def sentence(self) -> str:

@@ -133,9 +133,9 @@ def timing_status(
 
 
 def last_lines(failure: Failure) -> list[str]:
-    """Return the last lines of a failed program's standard error, cut to a readable length."""
+    """Return a program's last lines of standard error, and the console's, cut to be readable."""
     lines = [line.rstrip() for line in (failure.details or "").splitlines() if line.strip()]
-    last = lines[-_MOST_LINES:]
+    last = [*lines[-_MOST_LINES:], *(f"console: {line}" for line in failure.console_messages)]
     return [line if len(line) <= _MOST_TEXT else f"{line[:_MOST_TEXT]}…" for line in last]
 
 

@@ -16,6 +16,7 @@ from typing import Protocol, TypeVar
 from pydantic import JsonValue
 
 from labctl.board.agent import LINK_LOSSES, BoardAgent
+from labctl.board.console import ConsoleLog
 from labctl.board.job import JobState
 from labctl.board.meter import Meter
 from labctl.build.source import run_git
@@ -25,7 +26,7 @@ from labctl.errors import BoardRebooted, InfraError, SurvivingProcess
 from labctl.folders import work_trees
 from labctl.records.board import BoardFacts
 from labctl.records.run import ArtifactIdentity, NightPart, PlanRecord, RunRecord
-from labctl.records.trial import TrialLimit, TrialRecord
+from labctl.records.trial import Failure, TrialLimit, TrialRecord
 from labctl.results.gates import CompareGates
 from labctl.retry import RETRY_SECONDS, retry_infra
 from labctl.runs.board.conditions import BoardConditions
@@ -80,6 +81,10 @@ class RunContext:
     compare: CompareGates
     #: Meter of the board's power.
     meter: Meter | None = None
+    #: Log of the board's console, read while trials run.
+    console: ConsoleLog | None = None
+    #: When the running trial began, by this host's monotonic clock (s); 0: none has begun.
+    began: float = 0.0
     #: Power of the idle board, measured before the first trial, or the reason why it is not known.
     idle: IdlePower | str | None = None
     #: Decides on further trials; None: the plan has all.
@@ -97,6 +102,11 @@ class RunContext:
     def __post_init__(self) -> None:
         wanted = self.prepared.recipe.conditions
         self.conditions = self.held.conditions(wanted, self.observer.note)
+
+    def failure(self, error: Exception) -> Failure:
+        """Return the record of an error, with what the console told since the trial began."""
+        failure = Failure.of(error)
+        return self.console.explain(failure, self.began) if self.console else failure
 
     @property
     def agent(self) -> BoardAgent:

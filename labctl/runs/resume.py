@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from labctl.board.console import console_of
 from labctl.board.probe_files import latest_probe
 from labctl.build.plan import BuildRequest
 from labctl.config.lab import Board, LabFile
@@ -235,6 +236,7 @@ def resume_recorded(
             program_sha256=program,
             compare=request.compare,
             meter=working_meter(board, observer),
+            console=console_of(board, directory.path, observer.note),
         )
         if tuning is not None:
             begin_search(context, tuning)

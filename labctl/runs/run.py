@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
+from labctl.board.console import console_of
 from labctl.build.plan import BuildRequest
 from labctl.config.lab import Board, LabFile
 from labctl.config.recipe import Recipe
@@ -178,6 +179,7 @@ def run_recorded(
             program_sha256=program,
             compare=request.compare,
             meter=meter,
+            console=console_of(board, directory.path, observer.note),
         )
         if tuning is not None:
             begin_search(context, tuning)

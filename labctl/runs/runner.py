@@ -1,6 +1,7 @@
 """Run a plan: one trial after the other; each is on disk before the next begins."""
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal
@@ -87,7 +88,10 @@ def run_trials(
     _remember(context, done)
     try:
         restore = context.held.has_changes and not still_ours
-        with context.conditions.held(context.held.claim.check, restore=restore):
+        with (
+            context.console or nullcontext(),
+            context.conditions.held(context.held.claim.check, restore=restore),
+        ):
             trials = list(trials)
             for trial in _ahead(context, trials, records):
                 if _is_needless(context, trial, records.values()):
@@ -100,7 +104,7 @@ def run_trials(
         _break_off(context, "interrupted")
         raise
     except Exception as error:  # also a bug: the run's end is recorded
-        _break_off(context, "failed", Failure.of(error))
+        _break_off(context, "failed", context.failure(error))
         raise
     run, gates = context.run, context.prepared.recipe.gates
     parameters = {trial.variant.slug: trial.parameters for trial in trials}

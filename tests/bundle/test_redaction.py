@@ -220,6 +220,18 @@ def test_a_lab_with_wrong_keys_tells_its_secrets_too(tmp_path: Path) -> None:
     assert found.text("x", "dave 10:30:59") == "<user> <address>"
 
 
+def test_a_console_is_named_by_no_bundle(tmp_path: Path) -> None:
+    (tmp_path / "devices.yaml").write_text(
+        "boards:\n  a: {console: {device: 'socket://serial7.corp:4001'}}\n"
+        "  b: {console: {device: 'socket://127.0.0.1:4002'}}\n"
+    )
+    record = run(recipe_resolved={"name": "q2"})
+    found = Redactor(secrets_of(record, tmp_path / "runs" / record.id, tmp_path))
+    shown = found.text("x", "at socket://serial7.corp:4001, serial7.corp, socket://127.0.0.1:4002")
+    assert "serial7" not in shown
+    assert "socket://127.0.0.1:4002" in shown
+
+
 def test_a_run_outside_a_lab_has_no_devices(tmp_path: Path) -> None:
     record = run(recipe_resolved={"name": "q2"})
     secrets = secrets_of(record, tmp_path / "runs" / record.id, tmp_path)

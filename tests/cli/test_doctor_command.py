@@ -44,3 +44,14 @@ def test_a_board_whose_memory_clock_is_not_visible_is_named(lab: Path, labctl: L
     told, noted = labctl("doctor")
     assert "boards are not judged: " in noted
     assert "memory clock" not in told
+
+
+def test_a_console_that_is_missing_is_named(lab: Path, labctl: Labctl) -> None:
+    devices = lab / "devices.yaml"
+    text = devices.read_text().replace("rk3568,", "rk3568, console: {device: /dev/nonesuch},")
+    devices.write_text(text)
+    told, _ = labctl("doctor")
+    assert "absent  console of rk1: /dev/nonesuch is missing" in told
+    devices.write_text(text.replace("/dev/nonesuch", "/dev/null"))
+    told, _ = labctl("doctor")
+    assert "ok      console of rk1: /dev/null" in told

@@ -240,6 +240,24 @@ BAD_LABS = {
             " its own host, not through `ssh`"
         ),
     ),
+    "commands for a console that is not there": (
+        board(switches="{console: [[reboot]]}"),
+        "6:25: boards.rk1.switches.console: needs the board's `console`",
+    ),
+    "a command with a character that a terminal obeys": (
+        board(switches='{console: [[echo, "a\\x03b"]]}'),
+        (
+            "6:26: boards.rk1.switches.console[0]: must have no control characters: a terminal"
+            " obeys them"
+        ),
+    ),
+    "a console that is no port": (
+        board(console="{device: ttyUSB0}"),
+        (
+            "6:23: boards.rk1.console.device: must be /dev/NAME, socket://HOST:PORT or"
+            " rfc2217://HOST:PORT, such as /dev/ttyUSB0, not 'ttyUSB0'"
+        ),
+    ),
     "same key at one server behind tunnels": (
         SERVED_BOARDS.replace("aaa", "aaa, ssh: {host: a}").replace(
             "bbb", "aaa, ssh: {host: a, user: me}"

@@ -3,6 +3,7 @@
 import os
 import re
 import socket
+import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import agent_builds
 import pytest
 from failing_boards import PowerSwitch, command, connect, lab_of_boards, load, thawing
+from ptys import terminal
 
 from labctl.config.lab import LabFile
 from labctl.errors import (
@@ -30,6 +32,8 @@ from labctl.state.health import Health
 from labctl.state.state import lab_state
 from labctl.virtual.board import Served
 from labctl.virtual.fault_script import Freeze, Truncate
+
+ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.usefixtures("private_state")
 
@@ -94,6 +98,35 @@ def test_a_program_brings_a_board_back(tmp_path: Path, rung: str) -> None:
         assert climb(lab) == [("reconnect", False), (rung, True)]
         told = (tmp_path / f"{rung}.told").read_text().splitlines()
         assert told == (["b0 off", "b0 on"] if rung == "usb" else ["b0 on"])
+
+
+@pytest.mark.parametrize("shell", ["sh", "cat"])
+def test_a_shell_on_the_console_brings_a_board_back(tmp_path: Path, shell: str) -> None:
+    """It comes before the power supply; what is no shell gets no command."""
+    program = thawing(tmp_path, "console")
+    reboot = command(thawing(tmp_path, "reboot"), "BOARD", "on")
+    words = f'[["{sys.executable}", "{program}", b0, "on"]]'
+    with (
+        terminal("env", f"PYTHONPATH={ROOT}", shell) as device,
+        lab_of_boards(tmp_path, switches=f"reboot: {reboot}") as (_, (board,)),
+    ):
+        devices = tmp_path / "devices.yaml"
+        text = devices.read_text()
+        console = f"    console: {{device: {device}, baud: 115200}}\n"
+        devices.write_text(
+            text.replace("    switches: {", f"{console}    switches: {{console: {words}, ")
+        )
+        silence(board)
+        lab = load(tmp_path)
+        steps = recovered(lab).steps
+    if shell == "sh":
+        assert [(s.rung, s.helped) for s in steps] == [("reconnect", False), ("console", True)]
+        assert (tmp_path / "console.told").read_text() == "b0 on\n"
+        assert not (tmp_path / "reboot.told").exists()
+    else:
+        assert [(s.rung, s.helped) for s in steps][1:] == [("console", False), ("reboot", True)]
+        assert "no shell answers on the console" in (steps[1].reason or "")
+        assert not (tmp_path / "console.told").exists()
 
 
 def test_the_ladder_stops_at_the_first_rung_that_helps(

@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 from played_runs import Setting, fail, planned
+from ptys import Pty
 from records_made import run
 
+from labctl.board.console import CONSOLE, ConsoleLog
+from labctl.config.console import Console
 from labctl.config.recipe import Precision
 from labctl.errors import (
     BoardBusy,
@@ -26,7 +29,9 @@ from labctl.errors import (
 from labctl.records.board import Execution
 from labctl.records.run import GateRecord
 from labctl.records.trial import TrialState
+from labctl.report.status import last_lines
 from labctl.results.gates import leave_open
+from labctl.retry import wait_until
 from labctl.runs.planning.trials import PlannedTrial
 
 
@@ -55,6 +60,37 @@ def test_infra_trouble_ends_the_run_and_keeps_what_was_finished(setting: Setting
     assert end is not None
     assert end.failure is not None
     assert (end.state, end.failure.kind, end.failure.blame) == ("failed", "DeviceLost", "infra")
+
+
+@pytest.mark.usefixtures("private_state")
+def test_a_failure_tells_what_the_kernel_wrote_meanwhile(setting: Setting, tmp_path: Path) -> None:
+    pty, panic = Pty(tmp_path / "tty"), "Kernel panic - not syncing: Fatal exception"
+    told: list[str] = []
+    config = Console.model_construct(device=str(tmp_path / "tty"), baud=115200)
+    log = setting.console = ConsoleLog(config, setting.directory.path / CONSOLE, told.append)
+
+    def die() -> None:
+        pty.send(b"[    9.000000] Out of memory: Killed process 4 (sh) total-vm:1kB\n")
+        assert wait_until(lambda: len(log.since(0)) == 1, timeout=20, interval=0.02)
+
+    def lose() -> None:
+        pty.send(f"[   10.000000] {panic}\n".encode())
+        assert wait_until(lambda: len(log.since(0)) == 2, timeout=20, interval=0.02)
+        raise DeviceLost("the cable is out")
+
+    setting.agent.events |= {2: die, 3: lose}
+    with pytest.raises(DeviceLost):
+        setting.run()
+    pty.unplug()
+    assert setting.states == ["ok", "ok", "failed"]
+    end, failure = setting.directory.end(), setting.directory.trials()[-1].failure
+    assert end is not None
+    assert end.failure == failure
+    assert failure is not None
+    assert failure.sentence == "infra: the cable is out; console: kernel panic"
+    assert failure.console_messages == (f"[   10.000000] {panic}",)
+    assert last_lines(failure)[-1] == f"console: [   10.000000] {panic}"
+    assert told[-1] == f"note: console: kernel panic: [   10.000000] {panic}"
 
 
 def test_a_nearly_full_disk_stops_a_trial_before_it_starts(

@@ -11,6 +11,7 @@ from llama_output import session
 from pydantic import JsonValue
 from records_made import model, planned_run, run
 
+from labctl.board.console import ConsoleLog
 from labctl.board.job import JobProgress, JobSpec, JobState, Started
 from labctl.board.lease import Lease
 from labctl.config.lab import Board
@@ -282,6 +283,7 @@ class Setting:
         self.precision: Precision | None = None
         self.compare: CompareGates = leave_open
         self.search: MoreTrials | None = None
+        self.console: ConsoleLog | None = None
         self.trials: Sequence[PlannedTrial] = planned()
         trials = tuple(trial.record() for trial in planned())
         self.directory = planned_run(
@@ -343,6 +345,7 @@ class Setting:
             program_sha256=None,
             compare=self.compare,
             search=self.search,
+            console=self.console,
         )
         context.conditions = PlayedConditions(self)  # type: ignore[assignment]
         return context

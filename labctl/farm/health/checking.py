@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from labctl.board.console_shell import console_answer
 from labctl.board.probe_files import all_probes, probe_path
 from labctl.config.lab import Board, LabFile
 from labctl.config.target import load_target
@@ -105,6 +106,9 @@ def check(
             verdict = Verdict(Finding.HOST, fault, verdict.evidence)
         else:
             verdict, climb = _brought_back(looking, verdict)
+    if board.console and not looking.lost:  # a newline would stop the boot of a lost board
+        evidence = {**verdict.evidence, "console": console_answer(board.console)}
+        verdict = replace(verdict, evidence=evidence)
     return _keep(looking, verdict, climb, looked_through=looked_through)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from labctl import interrupts, process
+from labctl.board.console_shell import COMMAND_SECONDS, run_on_console
 from labctl.board.lease import BoardLease
 from labctl.board.power import BoardPower
 from labctl.board.workdir_check import survey
@@ -293,6 +294,12 @@ def _rungs(
             board.transport.end_server(_KILL_SECONDS)
 
         yield _Rung("restart hdc", _KILL_SECONDS, end_server, wait)
+    if (console := board.console) is not None and switches.console:
+
+        def command() -> None:
+            run_on_console(console, switches.console)
+
+        yield _Rung("console", COMMAND_SECONDS * (1 + len(switches.console)), command, wait)
     if switches.usb is not None:
         yield _switched("usb", switches.usb, lab, wait)
     if switches.reboot == "board":

@@ -18,7 +18,6 @@ from labctl.records.timing import TimingRecord
 from labctl.records.trial import (
     Check,
     ConditionRecord,
-    Failure,
     JobStatus,
     TelemetrySummary,
     TrialLimit,
@@ -66,7 +65,8 @@ def run_trial(
     returns the record, and the error that made it a failure, if any; the caller raises errors other
     than the job's. An interruption stops the job on the board and is raised.
     """
-    found, started, began = PartialTrial(), datetime.now(UTC), time.monotonic()
+    found, started = PartialTrial(), datetime.now(UTC)
+    context.began = began = time.monotonic()
     error: Exception | None = None
     try:
         _measure(context, trial, attempt, found)
@@ -251,7 +251,7 @@ def _record(
         target=board.target,
         execution=context.facts.execution,
         state=state,
-        failure=None if error is None else Failure.of(error),
+        failure=None if error is None else context.failure(error),
         skip_reason=reason,
         attempt=attempt.number,
         earlier_failures=attempt.failures,
