@@ -9,7 +9,7 @@ from typing import Any
 
 import agent_builds
 import pytest
-from labs import LabUnderTest, give_talker, lab_with_board, said
+from labs import LabUnderTest, give_talker, lab_with_board, lab_with_phone, said
 from official_adb import official_adb
 from ssh_into_board import ssh_into
 
@@ -35,21 +35,16 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 def reached_by(way: str, root: Path) -> Iterator[LabUnderTest]:
     """A lab with the talker; its board is reached by ``way``."""
     root.mkdir()
-    protocol = "adb" if way == "adb" else "hdc"
-    options = ("--target", agent_builds.HOST, "--protocol", protocol)
-    with lab_with_board(root, *options) as lab:
+    if way == "adb":
+        with official_adb("29", root) as adb, lab_with_phone(root, adb) as lab:
+            yield lab
+        return
+    with lab_with_board(root, "--target", agent_builds.HOST) as lab:
         give_talker(lab)
         devices = lab.root / "devices.yaml"
         devices.write_text(devices.read_text().replace("rk3568", agent_builds.HOST))
         if way == "ssh":
             with ssh_into(lab, root / "sshd", agent_builds.HOST):
-                yield lab
-        elif way == "adb":
-            with official_adb("29", root) as adb:
-                entry = {"kind": "adb", "serial": lab.board.address, "server": adb.address}
-                board = {"target": agent_builds.HOST, "transport": entry}
-                board["workdir"] = lab.board.workdir
-                devices.write_text(json.dumps({"boards": {"vb": board}}))
                 yield lab
         else:
             yield lab
