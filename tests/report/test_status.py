@@ -73,8 +73,10 @@ LOST = Failure(kind="DeviceLost", blame=Blame.INFRA, message="rk1 is gone")
             (GOOD[0], trial(3, **FAILED, repeat=2)),
             end(),
             False,
-            f"failed: 1 of 2 {AT}; job: trial 3, q2_k: llama-cli ended with status 3:"
-            r" ::error::<b>out of memory\x1b[2J",
+            (
+                f"failed: 1 of 2 {AT}; job: trial 3, q2_k: llama-cli ended with status 3:"
+                r" ::error::<b>out of memory\x1b[2J"
+            ),
         ),
         (
             GOOD[:1],
@@ -92,8 +94,10 @@ LOST = Failure(kind="DeviceLost", blame=Blame.INFRA, message="rk1 is gone")
             (),
             None,
             False,
-            "interrupted: 0 of 2 trials good; infra: labctl was killed, or its host stopped;"
-            f" {RESUME}",
+            (
+                "interrupted: 0 of 2 trials good; infra: labctl was killed, or its host stopped;"
+                f" {RESUME}"
+            ),
         ),
         (
             GOOD,
