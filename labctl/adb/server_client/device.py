@@ -123,7 +123,7 @@ class AdbDevice:
             self._noting_losses(),
             self._server.open(request, label=self.label, timeout=timeout) as connection,
         ):
-            answer = connection.read_text(timeout)
+            answer = connection.read_answer(timeout)
         return frozenset(answer.decode(errors="replace").split(","))
 
     @property
