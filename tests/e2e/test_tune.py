@@ -150,7 +150,7 @@ def test_a_setting_with_other_tokens_is_guarded_by_its_divergence(
     (records,) = native_lab.root.glob("runs/*/records.jsonl")
     one = json.loads(records.read_text().splitlines()[0])
     assert (one["variant"], one["repeat"]) == ("guard-default", 0)
-    assert one["argv"][1] == "--kl-divergence"
+    assert "--kl-divergence" in one["argv"]
     shown = native_lab.run("report", "latest", "-o", str(native_lab.root / "report.html"))
     assert shown.exit_status == 0, said(shown)
 

@@ -353,7 +353,7 @@ def diverge(played: Played, one: PlannedTrial, value: float, **changes: Any) -> 
 def guarded(tmp_path: Path) -> Played:
     search = prepared({"space": {"threads": [2, 3, 4]}})
     guard = guard_of(search)
-    record = plan_search(search, FACTS, None, 100)[1].model_copy(update={"divergence": 0.01})
+    record = plan_search(search, FACTS, None, 80)[1].model_copy(update={"divergence": 0.01})
     return Played(tmp_path, record, guard=guard)
 
 
@@ -374,7 +374,7 @@ def test_the_guard_measures_the_divergence_of_the_default_first_and_of_each_odd_
                 guards.append(one.variant.slug.removeprefix("guard-"))
                 diverge(guarded, one, 0.0085 if len(guards) == 1 else 0.0075)
             else:  # both others generate other tokens, and are as fast
-                gap, own = 80 + math.sin(37 * one.number), one.variant.slug == "default"
+                gap, own = 80 + 4 * math.sin(37 * one.number), one.variant.slug == "default"
                 guarded.run(one, 100 if own else gap, "a b" if own else "a c")
     record = guarded.search.record
     assert sorted(guards) == ["threads-2", "threads-3"]
@@ -383,7 +383,7 @@ def test_the_guard_measures_the_divergence_of_the_default_first_and_of_each_odd_
     assert dropped.reason == "guard: KL divergence 0.0085 ± 0.002, more than 0.01"
     assert record.named == {"decode": guards[1]}  # within two standard errors
     assert [one.kind for one in record.rounds].count("proof") >= 2
-    assert guarded.clock.spent <= 100
+    assert guarded.clock.spent <= 80
     # From its file alone, the same search asks for nothing else.
     again = Played(guarded.directory.path, record, guard=guarded.context.guard)
     again.records, again.plan, again.clock.spent = guarded.records, guarded.plan, 100.0
@@ -398,7 +398,7 @@ def test_the_guard_measures_the_divergence_of_the_default_first_and_of_each_odd_
         (
             {"state": TrialState.SKIPPED, "skip_reason": "max_time: stopped after 4 s"},
             ConfigError,
-            "the budget of 100 s is too small: guard: not measured: max_time: stopped",
+            "the budget of 80.0 s is too small: guard: not measured: max_time: stopped",
         ),
         (
             {
