@@ -243,8 +243,12 @@ class Race:
         found = None
         self._drop_failed()
         if self.named is None:
-            self._drop_behind()
-            found = self._race_round(spent) or self._guard_round(spent)
+            # Only a leader that passes the guard may drop others.
+            enough = LEAST_ROUNDS if self.rules.paired else 1
+            found = self._guard_round(spent) if len(self.of("race")) >= enough else None
+            if found is None:
+                self._drop_behind()
+                found = self._race_round(spent) or self._guard_round(spent)
             if found is None:
                 self._name(spent)
         if found is None:
