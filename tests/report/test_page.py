@@ -54,7 +54,7 @@ def answer_of(tmp_path: Path, made: MeasuredRun, words: Language = EN) -> str:
 def test_the_answer_tells_which_is_faster_by_how_much_and_where(tmp_path: Path) -> None:
     found = re.match(
         r"q2_k is ([\d.]+) times as fast as q8_0 on rk1 \(98.33% interval ([\d.]+) to ([\d.]+):"
-        r" 95% for all 3 comparisons at once\):"
+        r" 95% for all 3 comparisons of variants and figures at once\):"
         r" (\d+) ms a token against (\d+) ms\.",
         answer_of(tmp_path, measured()),
     )
@@ -467,7 +467,8 @@ def test_an_imported_run_is_marked_and_is_unlike_a_run_of_the_lab(tmp_path: Path
     assert report.marks == []  # above the answer, it would say so of both
     assert build_report([other], EN).marks == [text]
     assert [row[0].mark for row in report.tables[0].rows] == ["", "", "IMPORTED", "IMPORTED"]
-    assert {row[7].text for row in report.tables[1].rows} == {"unlike"}
+    verdict = [one.heading for one in report.tables[1].columns].index("Verdict")
+    assert {row[verdict].text for row in report.tables[1].rows} == {"unlike"}
     assert [len(run.commands) for run in report.runs] == [2, 1]
 
 
