@@ -451,6 +451,14 @@ def test_a_budget_that_is_too_small_says_how_long_the_smallest_search_takes(
         played.round()
 
 
+def test_a_budget_below_the_tokens_of_the_first_trial_is_told_after_it(tmp_path: Path) -> None:
+    played = Played(tmp_path, planned({"space": {"threads": [2, 4]}}, 20))
+    (first,) = played.round()
+    played.run(first, 1000)  # seven more trials generate for 28 s at least
+    with pytest.raises(ConfigError, match="is too small: the smallest search"):
+        played.round()
+
+
 def failed(played: Played, one: PlannedTrial) -> None:
     why = Failure(kind="ProgramFailed", blame=Blame.JOB, message="killed by SIGKILL")
     played.run(one, 100, state=TrialState.FAILED, failure=why)
