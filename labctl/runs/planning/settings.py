@@ -14,6 +14,7 @@ from labctl.errors import ConfigError
 from labctl.performance.prediction import Rates
 from labctl.records.board import BoardFacts
 from labctl.records.tuning import DroppedSetting, TuningRecord
+from labctl.runs.inputs.guard import guard_parameters, refuse_other_logits
 from labctl.runs.inputs.options import refuse_unknown
 from labctl.runs.inputs.prepare import Prepared, RecipeFiles
 from labctl.runs.planning.forecast import (
@@ -76,7 +77,11 @@ def tuning_of(recipe: Recipe) -> Tuning:
 
 
 def plan_search(
-    prepared: Prepared, facts: BoardFacts, rates: Rates | None, max_seconds: float
+    prepared: Prepared,
+    facts: BoardFacts,
+    rates: Rates | None,
+    max_seconds: float,
+    guard: Prepared | None = None,
 ) -> tuple[Forecast, TuningRecord]:
     """Return the settings of a search with their forecast, the default first.
 
@@ -89,7 +94,17 @@ def plan_search(
     impossible: list[DroppedSetting] = []
     patches, settings = {}, {}
     scheduled = as_scheduled(recipe, facts)
+    if guard is not None:
+        refuse_other_logits(guard, default.model_key)
+        guard_trial(0, default, prepared, guard, facts)
     for slug, patch, changes in _settings(prepared, scheduled, default, impossible):
+        if guard is not None:
+            variant = Variant(slug, default.model_key, {**default.parameters, **changes})
+            try:
+                guard_trial(0, variant, prepared, guard, facts)
+            except ConfigError as error:
+                impossible.append(_never(slug, error.message))
+                continue
         patches[slug], settings[slug] = patch, changes
     forecast = make_forecast(prepared, facts, rates, _variants(default, settings))
     forecast = replace(forecast, notes=tuple(notes))
@@ -124,6 +139,7 @@ def plan_search(
         settings=settings,
         patches=patches,
         impossible=tuple(impossible),
+        divergence=tuning.divergence if guard is not None else None,
     )
     return forecast, record
 
@@ -145,6 +161,22 @@ def trial_of(number: int, variant: Variant, repeat: int, roles: Roles) -> Planne
     """Return a trial of a search: its tokens are never cut."""
     tokens = roles.workload(variant.parameters).tokens
     return PlannedTrial(number, variant, repeat, tokens, warm_up_pass=True)
+
+
+def guard_slug(setting: str) -> str:
+    """Return the variant of the guard's trial of a setting; its figures are no speed."""
+    return f"guard-{setting}"
+
+
+def guard_trial(
+    number: int, variant: Variant, prepared: Prepared, guard: Prepared, facts: BoardFacts
+) -> PlannedTrial:
+    """Return the guard's trial of a setting. Raises ConfigError if there can be none."""
+    scheduled = as_scheduled(prepared.recipe, facts)
+    model = variant.model_key
+    values = guard_parameters(prepared, guard, variant.parameters, model, scheduled)
+    measuring = Variant(guard_slug(variant.slug), model, values)
+    return PlannedTrial(number, measuring, 0, None, warm_up_pass=True, guard=True)
 
 
 def _settings(
