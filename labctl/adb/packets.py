@@ -29,6 +29,7 @@ class Command(IntEnum):
     CONNECT = _letters("CNXN")
     """Version, maximum size of data; the banner."""
     AUTH = _letters("AUTH")
+    """Kind (:class:`Auth`), 0; the data."""
     OPEN = _letters("OPEN")
     """The sender's number of the stream, 0; the service's name."""
     OKAY = _letters("OKAY")
@@ -37,6 +38,14 @@ class Command(IntEnum):
     """Both numbers; the sender's is 0 if the stream was refused."""
     WRITE = _letters("WRTE")
     """Both numbers; the data. The next one waits for OKAY."""
+
+
+class Auth(IntEnum):
+    """Kind of the data of AUTH."""
+
+    TOKEN = 1
+    SIGNATURE = 2
+    PUBLIC_KEY = 3
 
 
 class Head(NamedTuple):

@@ -1,19 +1,23 @@
 """``labctl init``."""
 
 import shlex
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
+from labctl.adb import ADB_SERVER
+from labctl.adb.server_client.server import AdbServer, usual_address
+from labctl.adb.server_client.states import DEVICE, state_error
 from labctl.cli.complete import TARGET
 from labctl.cli.output import note
 from labctl.config.init_files import VIRTUAL_BOARD_ADDRESS, devices_yaml, recipe_yaml
 from labctl.config.lab import FILE_NAME, WORKDIR, lab_model
 from labctl.config.target import DEFAULT_TARGET, load_target, target_of
 from labctl.config.yaml.document import parse
-from labctl.errors import ConfigError, InfraError
+from labctl.errors import ConfigError, InfraError, LinkRefused, printable_line
 from labctl.files import host_reads, write_atomic
 from labctl.hdc.server_client.server import Target
 from labctl.text_types import (
@@ -78,9 +82,9 @@ def init(
 ) -> None:
     """Write a first devices.yaml and recipe.
 
-    Finds boards on USB cables and boards that an `hdc` on this host knows, writes devices.yaml and
-    recipes/first.yaml into FOLDER (default: here), and prints the next steps. Never overwrites
-    existing files.
+    Finds boards on USB cables and boards that an `hdc` or `adb` on this host knows, writes
+    devices.yaml and recipes/first.yaml into FOLDER (default: here), and prints the next steps.
+    Never overwrites existing files.
     """
     devices, recipe = folder / FILE_NAME, folder / _FIRST_RECIPE
     for path in (devices, recipe):
@@ -103,10 +107,11 @@ def init(
         show_host_key(name, SshConfig(host=host, port=port, user=user))
     for board in _attached():
         _take(board, found)
+    _take_phones(found)
     for name, keys in found.items():
         keys["target"] = target_of_board(name, keys, target, folder) or DEFAULT_TARGET
-        at = str(keys.get("address", ""))
-        if at and is_on_loopback(at) and (workdir := own_workdir(name, keys)):
+        at = str(keys.get("address") or keys.get("serial", ""))
+        if ":" in at and is_on_loopback(at) and (workdir := own_workdir(name, keys)):
             keys["workdir"] = workdir
     for name, keys in found.items():
         if virtual and (name == "virtual" or keys.get("address") == VIRTUAL_BOARD_ADDRESS):
@@ -187,6 +192,31 @@ def _attached() -> list[Target]:
     except InfraError as error:  # devices.yaml can still be written
         note(f"boards were not searched through hdc: {error.message}")
         return []
+
+
+def _take_phones(found: dict[str, dict[str, str | int]]) -> None:
+    """Add the phones of this host's adb server, if one runs; labctl never starts it."""
+    address = usual_address()
+    server = AdbServer(*split_endpoint(address))
+    try:
+        phones = server.devices(timeout=_SERVER_SECONDS)
+    except LinkRefused:  # no server: most labs have no phones
+        return
+    except InfraError as error:
+        note(f"phones were not searched through adb: {error.message}")
+        return
+    twice = Counter(phone.serial for phone in phones)
+    for phone in phones:
+        name = _name_of(phone.serial)
+        if phone.state != DEVICE:
+            problem = state_error(phone, printable_line(phone.serial))
+            note(f"{problem.message}; {problem.hint}")
+        if phone.state not in (DEVICE, "unauthorized") or name in found or twice[phone.serial] > 1:
+            note(f"left out: {printable_line(phone.serial)}: add it by `labctl boards add`")
+            continue
+        found[name] = {"kind": "adb", "serial": phone.serial}
+        if address != ADB_SERVER:
+            found[name]["server"] = address
 
 
 def target_of_board(

@@ -10,6 +10,7 @@ from typing import get_args
 
 import click
 
+from labctl.adb.daemon.authorisation import Authorisation as AdbAuthorisation
 from labctl.build.artifact import build_command
 from labctl.build.plan import BuildRequest, Plan
 from labctl.cli.build import BuildView
@@ -25,9 +26,10 @@ from labctl.config.init_files import VIRTUAL_BOARD_ADDRESS, board_entry
 from labctl.config.lab import FILE_NAME, Board, LabFile, find_lab
 from labctl.config.target import DEFAULT_TARGET, load_target
 from labctl.config.yaml.document import read_text
+from labctl.daemon.authorisation import Authorisation, Mode
 from labctl.daemon.daemon import PortTaken
 from labctl.errors import ConfigError, ToolMissing
-from labctl.hdc.daemon.authorisation import Authorisation, Mode
+from labctl.hdc.daemon.authorisation import Authorisation as HdcAuthorisation
 from labctl.hdc.daemon.version_profile import Version
 from labctl.text_types import NAME_RULE, is_name, split_endpoint
 from labctl.transport.built_in import TRANSPORTS
@@ -101,7 +103,7 @@ SHIM_PRODUCT, SHIM = "sandbox-shim", "exec_shim.so"
     "known_keys",
     type=click.Path(path_type=Path, dir_okay=False),
     multiple=True,
-    help="Public key of an admitted host (hdckey.pub, PEM); implies --auth known.",
+    help="Public key of an admitted host (hdckey.pub, adbkey.pub); implies --auth known.",
 )
 @click.option(
     "--faults",
@@ -157,7 +159,7 @@ def virtual_board(
     """
     if ctx.invoked_subcommand:
         return
-    _require_hdc(protocol, {"--auth": auth, "--known-key": known_keys, "--effects": effects})
+    _require_hdc(protocol, {"--effects": effects})
     plain = name if count == 1 else f"{name}-{count}"
     if not is_name(plain):
         raise click.BadParameter(f"{plain!r}: must be {NAME_RULE}", param_hint="--name")
@@ -188,7 +190,7 @@ def virtual_board(
             faults=faults,
             protocol=protocol,
             version=hdc_version,
-            authorisation=_authorisation(auth, known_keys),
+            authorisation=_authorisation(protocol, auth, known_keys),
             memory_bytes=memory,
             pid_namespaces=not no_pid_namespaces,
             effects=effects and effects.resolve(),
@@ -242,16 +244,19 @@ def _require_hdc(protocol: Protocol, given: Mapping[str, object]) -> None:
         raise click.UsageError(f"{', '.join(wrong)}: only with --protocol hdc")
 
 
-def _authorisation(auth: str | None, known_keys: tuple[Path, ...]) -> Authorisation | None:
+def _authorisation(
+    protocol: Protocol, auth: str | None, known_keys: tuple[Path, ...]
+) -> Authorisation | None:
     if auth is None and not known_keys:
         return None
     keys = [read_text(path) for path in known_keys]
     try:
-        return Authorisation(_MODES[auth or "known"], keys)
+        kind = AdbAuthorisation if protocol == "adb" else HdcAuthorisation
+        return kind(_MODES[auth or "known"], keys)
     except ValueError as error:
         raise ConfigError(
-            f"not a public key in PEM form: {', '.join(map(str, known_keys))}",
-            hint="a host keeps its own in ~/.harmony/hdckey.pub",
+            f"not a public key of {protocol}: {', '.join(map(str, known_keys))}",
+            hint="a host keeps its own in ~/.harmony/hdckey.pub (PEM) or ~/.android/adbkey.pub",
         ) from error
 
 

@@ -179,14 +179,26 @@ def _proofs(
             if record.default in by_variant and setting in by_variant:
                 sides[objective] = (by_variant[record.default], by_variant[setting])
     figures = {id(pair): OBJECTIVES[objective].gate for objective, pair in sides.items()}
-    judged = compare(sides.values(), figures=lambda pair: (figures[id(pair)],), thresholds=limits)
+
+    def figures_of(pair: Pair) -> tuple[str, ...]:
+        return (figures[id(pair)],)
+
+    judged = compare(sides.values(), figures=figures_of, thresholds=limits)
     for objective, row in zip(sides, judged.rows, strict=True):
         pairs = min(row.left_repeats, row.right_repeats)
         needed = _needed(row, pairs, rounds, limits, len(sides))
         one = found[objective]
         refusal = one.refused or (row.reason if row.verdict is Verdict.UNLIKE else "")
+        # Holm's steps give no simultaneous intervals; an equal share of the error does.
+        share = replace(limits, error=limits.error / len(sides))
+        (alone,) = compare([sides[objective]], figures=figures_of, thresholds=share).rows
         found[objective] = replace(
-            one, row=row, gain=row.ratio, pairs=pairs, needed=needed, refused=refusal
+            one,
+            row=replace(row, interval=alone.interval),
+            gain=row.ratio,
+            pairs=pairs,
+            needed=needed,
+            refused=refusal,
         )
     return list(found.values())
 

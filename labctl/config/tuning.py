@@ -21,6 +21,9 @@ class Tuning(StrictModel):
     """Parameters and the values to try; by default the engine's own for the board."""
     never: tuple[dict[str, Scalar], ...] = ()
     """Combinations that never run, each as parameters with their values."""
+    divergence: float = Field(default=0.01, gt=0, allow_inf_nan=False)
+    """Largest KL divergence from the default's logits in `files.base_logits`, plus two standard
+    errors, of a setting with other tokens."""
     seed: int = Field(default=1, ge=0)
     """Seed of all random orders."""
 

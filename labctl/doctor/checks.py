@@ -122,6 +122,7 @@ def _programs() -> Iterator[Finding]:
     foreign = platform.machine() != "aarch64"
     table = [
         ("git", "sources given as --git, and the lab's revision in run.json", "git"),
+        ("adb", "phones (kind: adb): its server has their cables and keys", "adb"),
         ("podman", "builds in containers (without it: docker)", "podman"),
         ("mksh", "the shell of a virtual board (without it: this host's sh)", "mksh"),
         ("toybox", "the commands of a virtual board (without it: this host's)", "toybox"),

@@ -424,6 +424,8 @@ class Engine(EngineBase[P]):
 
     #: True if :meth:`answer` returns the generated text.
     shows_text: bool = False
+    #: Task that measures how far a setting's probabilities are from the logits in a file.
+    guard_task: ClassVar[str | None] = None
 
     def token_counts(self, parameters: P, text_bytes: int) -> TokenCounts | None:  # noqa: ARG002 - of others
         """Return the work of a run with resolved parameters; None if unknown.

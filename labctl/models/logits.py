@@ -13,9 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from labctl.config.yaml.document import read_text
 from labctl.errors import ConfigError, HostError, ProgramFailed
 from labctl.file_hashes import cached_sha256, sha256_file
-from labctl.files import publish, scratch, write_atomic
+from labctl.files import host_reads, publish, scratch, write_atomic
 from labctl.models.cache import ModelFile
 from labctl.models.quantizer import Quantizer
 from labctl.process import run_streaming
@@ -111,6 +112,31 @@ def write_logits(
         publish(made, output)
     write_atomic(output.with_name(f"{output.name}.json"), json.dumps(asdict(logits)) + "\n")
     return logits
+
+
+def context_of(path: Path) -> int:
+    """Return the tokens per chunk of a file of logits. Raises ConfigError if it is damaged."""
+    with host_reads(path):
+        try:
+            return _checked_header(path, "")[0]
+        except (ProgramFailed, HostError, struct.error) as error:
+            raise ConfigError(
+                f"{path} is not a complete file of logits",
+                hint="write it with `labctl models logits`",
+            ) from error
+
+
+def model_of(path: Path, sha256: str) -> str | None:
+    """Return the SHA-256 of the model that wrote logits; None if no file beside them tells."""
+    beside = path.with_name(f"{path.name}.json")
+    if not beside.is_file():
+        return None
+    try:
+        found = json.loads(read_text(beside))
+        told = found["model_sha256"] if found["sha256"] == sha256 else None
+    except (ValueError, TypeError, KeyError) as error:
+        raise ConfigError(f"{beside} does not describe logits", hint="remove it") from error
+    return told if isinstance(told, str) else None
 
 
 def _checked_header(path: Path, log: str) -> tuple[int, int, int]:

@@ -167,6 +167,9 @@ class PlannedRecord(Record):
     optional: bool = Field(
         default=False, description="True if it is left out once the result is precise enough"
     )
+    guard: bool = Field(
+        default=False, description="True if it measures a setting's KL divergence, not its speed"
+    )
 
 
 class PlanRecord(FileRecord):

@@ -1,12 +1,13 @@
 """One trial: its model, its conditions, its end and its measurements."""
 
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Literal
 
 from pydantic import Field, JsonValue
 
-from labctl.errors import Blame, LabctlError
+from labctl.errors import Blame, LabctlError, ProgramFailed, printable_line
 from labctl.records.base import FileRecord, Moment, Record
 from labctl.records.board import Execution, PhoneState
 from labctl.records.energy import EnergyRecord
@@ -116,6 +117,11 @@ class TrialState(StrEnum):
     SKIPPED = "skipped"
 
 
+#: A line of a program's output that tells why it ended, and how much of it is told.
+_ERROR = re.compile(r"\berror\b|out of memory|insufficient memory", re.IGNORECASE)
+_MOST_OWN = 160
+
+
 class Failure(Record):
     """Reason why a trial has no result, or a bad result."""
 
@@ -132,9 +138,18 @@ class Failure(Record):
     console: tuple[str, ...] = Field((), description="the first of these with the lines around it")
 
     @property
+    def told(self) -> str:
+        """The message; of a program that only ended with a status, also its own first error."""
+        if self.kind != ProgramFailed.__name__ or not self.message.endswith(tuple("0123456789")):
+            return self.message
+        lines = map(str.strip, (self.details or "").splitlines())
+        own = next((line for line in lines if _ERROR.search(line)), "")
+        return f"{self.message}: {printable_line(own[:_MOST_OWN])}" if own else self.message
+
+    @property
     def sentence(self) -> str:
         """Blame and message, for people."""
-        return f"{self.blame}: {self.message}"
+        return f"{self.blame}: {self.told}"
 
     @classmethod
     def of(cls, error: Exception) -> "Failure":

@@ -20,7 +20,7 @@ class DroppedSetting(Record):
 class TuningRound(Record):
     """Trials in running order, one of each setting."""
 
-    kind: Literal["first", "try", "race", "proof", "parts"]
+    kind: Literal["guard", "first", "try", "race", "proof", "parts"]
     first: int = Field(description="number of its first trial")
     order: tuple[str, ...] = Field(min_length=1, description="variants in running order")
 
@@ -48,6 +48,9 @@ class TuningRecord(FileRecord):
         (),
         max_length=MOST_VARIANTS,
         description="never run: the engine refuses it, it cannot fit, or the budget is too small",
+    )
+    divergence: float | None = Field(
+        None, description="largest KL divergence of other tokens; None: there must be none"
     )
     rounds: tuple[TuningRound, ...] = ()
     dropped: tuple[DroppedSetting, ...] = Field((), max_length=MOST_VARIANTS)

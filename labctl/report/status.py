@@ -19,7 +19,7 @@ from labctl.records.run import PlanRecord, RunEnd, RunRecord
 from labctl.records.trial import Failure, TrialRecord, TrialState
 from labctl.report.page.language import Language
 from labctl.results.summary import good_trials
-from labctl.runs.record.directory import RunDirectory
+from labctl.runs.record.directory import RunDirectory, is_run_id
 
 State = Literal["running", "interrupted", "failed", "passed", "imported"]
 #: What a reader must know first comes first.
@@ -39,7 +39,7 @@ class Reason:
     @classmethod
     def of(cls, failure: Failure, where: str = "") -> "Reason":
         """Return the reason of a failure; ``where``: the trial, before its message."""
-        text = f"{where}: {failure.message}" if where else failure.message
+        text = f"{where}: {failure.told}" if where else failure.told
         return cls(text, str(failure.blame), last_lines(failure))
 
 
@@ -89,6 +89,8 @@ class Status:
         if self.reason:
             blame = f"{self.reason.blame}: " if self.reason.blame else ""
             yield blame + self.reason.text
+        if self.state == "interrupted" and is_run_id(self.run):
+            yield words("continue with `labctl resume {run}`", run=self.run)
 
 
 def run_status(directory: RunDirectory) -> Status:

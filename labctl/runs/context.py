@@ -30,7 +30,6 @@ from labctl.records.trial import Failure, TrialLimit, TrialRecord
 from labctl.results.gates import CompareGates
 from labctl.retry import RETRY_SECONDS, retry_infra
 from labctl.runs.board.conditions import BoardConditions
-from labctl.runs.board.deploy_preview import program_path
 from labctl.runs.board.session import BoardSession
 from labctl.runs.inputs.prepare import Prepared
 from labctl.runs.inputs.programs import artifact_identity
@@ -85,6 +84,8 @@ class RunContext:
     console: ConsoleLog | None = None
     #: When the running trial began, by this host's monotonic clock (s); 0: none has begun.
     began: float = 0.0
+    #: Measures divergences for a search; None: it has no such guard.
+    guard: Prepared | None = None
     #: Power of the idle board, measured before the first trial, or the reason why it is not known.
     idle: IdlePower | str | None = None
     #: Decides on further trials; None: the plan has all.
@@ -118,10 +119,9 @@ class RunContext:
         """The last read facts of the board."""
         return self.held.facts
 
-    @property
-    def program(self) -> str:
-        """The program's path on the board."""
-        return program_path(self.prepared, self.paths)
+    def inputs_of(self, trial: PlannedTrial) -> Prepared:
+        """Return the inputs of a trial: the run's, or those of a search's guard."""
+        return self.guard if trial.guard and self.guard else self.prepared
 
     @property
     def files(self) -> dict[str, str]:

@@ -32,6 +32,7 @@ from labctl.runs.board.lab_lease import RUN, BoardUse
 from labctl.runs.board.opening import ReadyBoard, WayToBoard
 from labctl.runs.board.session import BoardSession, differences, differences_in_kind
 from labctl.runs.context import RunContext, artifact_identities, program_sha256
+from labctl.runs.inputs.guard import guard_files
 from labctl.runs.inputs.prepare import Prepared, RecipeFiles, find_files
 from labctl.runs.observer import Observer, RunSession
 from labctl.runs.planning.forecast import make_forecast
@@ -179,7 +180,7 @@ def resume_recorded(
 
     with WayToBoard(
         board,
-        [files],
+        [files, *guard_files(files)],
         connect,
         observer,
         lab,
@@ -199,7 +200,7 @@ def resume_recorded(
         again = journal.resumptions + 1
         session.contact(directory, run.recipe, board, held.facts.execution, resumed=again)
         ready = way.prepare(held)
-        held, (prepared,) = ready.held, ready.prepared
+        held, (prepared, *guard) = ready.held, ready.prepared
         changed = [*_other_models(run, prepared), *_other_board(run, held)]
         changed += _other_programs(run, held, prepared)
         _refuse(run, changed)
@@ -236,6 +237,7 @@ def resume_recorded(
             program_sha256=program,
             compare=request.compare,
             meter=working_meter(board, observer),
+            guard=next(iter(guard), None),
             console=console_of(board, directory.path, observer.note),
         )
         if tuning is not None:

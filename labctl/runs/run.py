@@ -17,6 +17,7 @@ from labctl.runs.board.lab_lease import RUN, BoardUse
 from labctl.runs.board.opening import WayToBoard
 from labctl.runs.board.session import BoardSession
 from labctl.runs.context import RunContext, plan_record, program_sha256, run_record
+from labctl.runs.inputs.guard import guard_files
 from labctl.runs.inputs.prepare import find_files
 from labctl.runs.inputs.programs import known_agent_notes
 from labctl.runs.observer import Observer, RunSession
@@ -107,12 +108,13 @@ def run_recorded(
     files = find_files(recipe, board, lab.root, untrusted=request.untrusted)
     if recipe.tune is not None:
         refuse_search(files, board)
+    guards = guard_files(files)
     directory = RunDirectory(lab.root / "runs" / new_run_id(recipe.name))
 
     use, check = request.use_of(directory.path.name), request.check_board
     with WayToBoard(
         board,
-        [files],
+        [files, *guards],
         connect,
         observer,
         lab,
@@ -125,11 +127,11 @@ def run_recorded(
         directory.begin()
         session.contact(directory, recipe.name, board, held.facts.execution)
         ready = way.prepare(held)
-        held, (prepared,) = ready.held, ready.prepared
+        held, (prepared, *guard) = ready.held, ready.prepared
         # Planned before gigabytes are sent: a plan that does not fit is refused at once.
         tuning = None
         if recipe.tune is not None:
-            forecast, tuning = plan_search(prepared, held.facts, held.rates, max_seconds)
+            forecast, tuning = plan_search(prepared, held.facts, held.rates, max_seconds, *guard)
             plan = Plan((), None, ())
             possible = [trial_of(0, one, 0, forecast.roles) for one in forecast.variants]
         else:
@@ -179,6 +181,7 @@ def run_recorded(
             program_sha256=program,
             compare=request.compare,
             meter=meter,
+            guard=next(iter(guard), None),
             console=console_of(board, directory.path, observer.note),
         )
         if tuning is not None:

@@ -16,12 +16,21 @@ from labctl.figures.trials import OBJECTIVES, objective_value, token_time
 from labctl.records.trial import TrialLimit, TrialRecord, TrialState
 from labctl.records.tuning import DroppedSetting, TuningRecord, TuningRound
 from labctl.runs.context import RunContext
-from labctl.runs.planning.settings import trial_of, variants_of
-from labctl.runs.planning.time_limits import CUT_OFF_SOURCE
+from labctl.runs.planning.settings import guard_slug, guard_trial, trial_of, variants_of
+from labctl.runs.planning.time_limits import CUT_OFF_SOURCE, MAX_TIME
 from labctl.runs.planning.trials import PlannedTrial
 from labctl.stats.power import MOST_REPEATS, least_difference
 from labctl.stats.proposals import MOST_WITHOUT, propose
-from labctl.stats.race import CUT_OFF, MOST_FAILURES, Dropped, Outcome, Race, Round, Rules
+from labctl.stats.race import (
+    CUT_OFF,
+    MOST_FAILURES,
+    Dropped,
+    Outcome,
+    Race,
+    Round,
+    Rules,
+    least_trials,
+)
 from labctl.units import duration
 
 #: A proof that shows only larger gains needs a larger budget or a shorter workload.
@@ -62,6 +71,7 @@ class Search:
             record.seed,
             math.log1p(comparison.practical),
             self._parts,
+            record.divergence is not None,
             self._propose if len(record.settings) > MOST_WITHOUT else None,
         )
         self.race = Race(
@@ -101,7 +111,9 @@ class Search:
                 return self._planned(index, one)
             outcomes = {}
             for number, slug in enumerate(one.order, one.first):
-                if number in records and (found := self._outcome(records[number], records)):
+                if number in records and (
+                    found := self._outcome(one.kind, slug, records[number], records)
+                ):
                     outcomes[slug] = found
             self.race.rounds[index] = Round(one.kind, one.order, outcomes)
         self._refuse_default(records)
@@ -132,16 +144,23 @@ class Search:
         return [] if following is None else self._planned(len(rounds) - 1, rounds[-1])
 
     def _planned(self, index: int, one: TuningRound) -> list[PlannedTrial]:
-        """Return a round's trials. The first round only warms up: it is repeat 0."""
-        roles = self.context.forecast.roles
-        return [
-            trial_of(number, self.variants[slug], index, roles)
-            for number, slug in enumerate(one.order, one.first)
-        ]
+        """Return a round's trials. The first timed round only warms up: it is repeat 0."""
+        roles, guard = self.context.forecast.roles, self.context.guard
+        repeat = sum(each.kind != "guard" for each in self.record.rounds[:index])
+        numbered = enumerate(one.order, one.first)
+        if one.kind == "guard" and guard is not None:
+            prepared, facts = self.context.prepared, self.context.run.facts
+            return [
+                guard_trial(number, self.variants[slug], prepared, guard, facts)
+                for number, slug in numbered
+            ]
+        return [trial_of(number, self.variants[slug], repeat, roles) for number, slug in numbered]
 
     def reason_to_skip(self, trial: PlannedTrial) -> str | None:
         """Return why a trial does not begin: it could end after the budget."""
         upper, spent = self.race.upper(trial.variant.slug), self.context.clock.spent
+        if trial.guard:
+            upper = self.race.guard_time
         if spent + upper <= self.record.budget_s:
             return None
         left = max(0.0, self.record.budget_s - spent)
@@ -149,7 +168,7 @@ class Search:
 
     def may_drop(self, trial: PlannedTrial) -> bool:
         """Return True if a trial's setting may be dropped whatever ended the trial."""
-        return trial.variant.slug != self.record.default
+        return trial.variant.slug not in (self.record.default, guard_slug(self.record.default))
 
     def limit(self, trial: PlannedTrial) -> TrialLimit | None:
         """Return the limit of a setting's trial, 3 times the default's time; None: no such limit.
@@ -157,29 +176,41 @@ class Search:
         The default's time is that of the same round if it ran before, else of the round before.
         """
         slug = trial.variant.slug
+        if trial.guard:
+            left = self.record.budget_s - self.context.clock.spent
+            return TrialLimit(seconds=max(1.0, left), source=f"{MAX_TIME}: the remaining time")
         seconds = self.context.clock.took_of(self.record.default)
         if slug == self.record.default or seconds is None:
             return None
         source = f"{CUT_OFF_SOURCE} the default's {duration(seconds * 1e9)}"
         return TrialLimit(seconds=max(1.0, CUT_OFF * seconds), source=source)
 
-    def _outcome(self, record: TrialRecord, records: Mapping[int, TrialRecord]) -> Outcome | None:
-        """Return what a trial says; None if it did not run."""
+    def _outcome(
+        self, kind: str, slug: str, record: TrialRecord, records: Mapping[int, TrialRecord]
+    ) -> Outcome | None:
+        """Return what a setting's trial says; None if it did not run."""
         seconds = (record.took_ns or 0) / 1e9
         if record.state is TrialState.SKIPPED:
             cut = (record.skip_reason or "").startswith("slower than")
+            if kind == "guard":
+                return Outcome(None, seconds, f"guard: not measured: {record.skip_reason}")
             return Outcome(None, seconds, record.skip_reason or "") if cut else None
         if record.state is TrialState.FAILED:
             why = record.failure.message if record.failure else "failed"
-            return Outcome(None, seconds, f"failed: {why}")
-        if record.variant != self.record.default and not self._is_same_text(record, records):
+            return Outcome(None, seconds, f"failed: {'guard: ' * (kind == 'guard')}{why}")
+        if kind == "guard":
+            why = too_far(record, self.record.divergence or 0.0)
+            return Outcome(None if why else {}, seconds, why)
+        is_odd = slug != self.record.default and not self._is_same_text(record, records)
+        guarded = kind != "proof" or slug in self.race.guarded
+        if is_odd and not (self.race.rules.is_guarded and guarded):
             return Outcome(None, seconds, "guard: other tokens than the default's")
         logs = {
             objective: value
             for objective in self.record.objectives
             if (value := objective_value(objective, record)) is not None
         }
-        return Outcome(logs, seconds)
+        return Outcome(logs, seconds, is_odd=is_odd)
 
     def _is_same_text(self, record: TrialRecord, records: Mapping[int, TrialRecord]) -> bool:
         own = self._text(record)
@@ -203,6 +234,7 @@ class Search:
 
         After its first trials, settings that cannot be faster are dropped.
         """
+        self._refuse_guard()
         own = [one for one in records.values() if one.variant == self.record.default]
         failed = [one for one in own if one.failure and one.state is TrialState.FAILED]
         if failed and (len(own) == len(failed) or self.race.failures >= MOST_FAILURES):
@@ -218,14 +250,19 @@ class Search:
                 "the default itself fails the guard: its own trials generated different tokens",
                 hint="a search compares settings by tokens that are always the same",
             )
-        if not good or {one.kind for one in self.record.rounds} != {"first"}:
+        if not good or {one.kind for one in self.record.rounds} - {"first", "guard"}:
             return
         for objective in self.record.objectives:
             if objective_value(objective, good[0]) is None:
                 raise ConfigError(f"the default's trial does not tell {objective}")
         spent, needed = self.context.clock.spent, self.race.least_time() or 0.0
-        # The first trial is cold: it only tells if there is time for a warm one.
-        coming = self.race.upper(self.record.default) if len(good) == 1 else needed
+        coming = needed
+        if (
+            len(good) == 1
+        ):  # cold: a warm one may be faster, but not than its tokens after the first
+            warm = sum(good[0].timing.token_ns) / 1e9 if good[0].timing else 0.0
+            trials = least_trials(bool(self.race.rules.paired)) - 1
+            coming = max(self.race.upper(self.record.default), trials * warm)
         if spent + coming > self.record.budget_s:
             raise ConfigError(
                 f"the budget of {duration(self.record.budget_s * 1e9)} is too small: the smallest"
@@ -234,6 +271,26 @@ class Search:
             )
         if len(good) > 1 and self.record.objectives == ("decode",):
             self._drop_slower_than(token_time(good[-1]) or 0)
+
+    def _refuse_guard(self) -> None:
+        """Raise an error if the guard of the default, the first trial of all, does not pass."""
+        guard = next((one for one in self.race.rounds if one.kind == "guard"), None)
+        found = guard.outcomes.get(self.record.default) if guard else None
+        if found is None or found.logs is not None:
+            return
+        if found.reason.startswith("failed"):
+            raise JobError(f"the guard of the default {found.reason}")
+        if "not measured" in found.reason:
+            budget = duration(self.record.budget_s * 1e9)
+            raise ConfigError(
+                f"the budget of {budget} is too small: {found.reason}",
+                hint="raise --budget, or write the logits with fewer --chunks",
+            )
+        raise ConfigError(
+            f"the default itself fails the guard: {found.reason.removeprefix('guard: ')}",
+            hint="write files.base_logits with the model and the parameters of the default, or"
+            " raise tune.divergence",
+        )
 
     def _drop_slower_than(self, measured_ns: int) -> None:
         """Drop settings whose predicted minimum exceeds the default's measured time per token."""
@@ -282,3 +339,18 @@ class Search:
                 )
             found.append(text)
         return found
+
+
+def too_far(record: TrialRecord, limit: float) -> str:
+    """Return why a measured divergence is too large; empty if it is not.
+
+    Both its value and its two standard errors count.
+    """
+    measures = record.timing.measures if record.timing else ()
+    found = next((one for one in measures if one.name == "kl_divergence"), None)
+    if found is None:
+        return "guard: no KL divergence was measured"
+    error = 2 * (found.error or 0.0)
+    if found.value + error <= limit:
+        return ""
+    return f"guard: KL divergence {found.value:.4g} ± {error:.2g}, more than {limit:g}"

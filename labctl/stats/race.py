@@ -40,7 +40,7 @@ _PROPOSED = 10
 #: Gain that the proof should be able to show, beyond the smallest one that matters.
 _FINER = 0.01
 
-Kind = Literal["first", "try", "race", "proof", "parts"]
+Kind = Literal["guard", "first", "try", "race", "proof", "parts"]
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,8 @@ class Outcome:
     logs: Mapping[str, float] | None
     seconds: float
     reason: str = ""
+    #: It needs a trial of kind guard before its proof.
+    is_odd: bool = False
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,7 @@ class Rules:
         lower: objectives whose smaller figure is better.
         practical: logarithm of the smallest gain that matters.
         parts: setting -> settings that each have one part of it.
+        is_guarded: odd settings get a trial of kind guard before they are named, the default first.
         propose: (setting -> values of the objectives, settings to choose from, number) -> the
             settings to try next; None: all are raced.
     """
@@ -94,6 +97,7 @@ class Rules:
     seed: int = 1
     practical: float = math.log(1.02)
     parts: Callable[[str], Sequence[str]] = lambda _setting: ()
+    is_guarded: bool = False
     propose: Callable[[Mapping[str, Sequence[float]], Sequence[str], int], Sequence[str]] | None = (
         None
     )
@@ -140,9 +144,31 @@ class Race:
         return found is None or found.logs is not None
 
     @property
+    def timed(self) -> list[Round]:
+        """The rounds that measure speed."""
+        return [one for one in self.rounds if one.kind != "guard"]
+
+    @property
+    def guarded(self) -> set[str]:
+        """Settings that passed the guard."""
+        found = (item for one in self.of("guard") for item in one.outcomes.items())
+        return {setting for setting, outcome in found if outcome.logs is not None}
+
+    @property
+    def guard_time(self) -> float:
+        """The predicted upper seconds of a trial of the guard; 0 if unknown."""
+        found = [each.seconds for one in self.of("guard") for each in one.outcomes.values()]
+        return self.overhead * _LONGER * max(found, default=0.0)
+
+    def _is_odd(self, setting: str) -> bool:
+        outcomes = (one.outcomes.get(setting) for one in self.of("race"))
+        is_odd = any(one.is_odd for one in outcomes if one is not None)
+        return is_odd and setting not in self.guarded
+
+    @property
     def failures(self) -> int:
         """The last trials of the default, as far as they failed one after the other."""
-        known = [one for one in self.rounds if self.rules.default in one.outcomes]
+        known = [one for one in self.timed if self.rules.default in one.outcomes]
         return sum(1 for _ in takewhile(lambda one: not self._has_default(one), reversed(known)))
 
     @property
@@ -200,14 +226,14 @@ class Race:
 
     def least_time(self) -> float | None:
         """Return the seconds from now that a search needs; None without a trial of the default."""
-        trials = least_trials(bool(self.rules.paired)) - min(len(self.rounds), _FIRST)
+        trials = least_trials(bool(self.rules.paired)) - min(len(self.timed), _FIRST)
         return trials * self.upper(self.rules.default) or None
 
     def _times(self) -> dict[str, list[float]]:
         """Return the seconds of all trials; the first one is cold, and counts while it is alone."""
         times: dict[str, list[float]] = {}
-        warm = [one for one in self.rounds[1:] if one.outcomes]
-        for one in warm or self.rounds:
+        warm = [one for one in self.timed[1:] if one.outcomes]
+        for one in warm or self.timed:
             for setting, outcome in one.outcomes.items():
                 times.setdefault(setting, []).append(outcome.seconds)
         return times
@@ -227,8 +253,12 @@ class Race:
         found = None
         self._drop_failed()
         if self.named is None:
-            self._drop_behind()
-            found = self._race_round(spent)
+            # Only a leader that passes the guard may drop others.
+            enough = LEAST_ROUNDS if self.rules.paired else 1
+            found = self._guard_round(spent) if len(self.of("race")) >= enough else None
+            if found is None:
+                self._drop_behind()
+                found = self._race_round(spent) or self._guard_round(spent)
             if found is None:
                 self._name(spent)
         if found is None:
@@ -299,12 +329,13 @@ class Race:
     def _race_round(self, spent: float) -> Round | None:
         """Return the next round that the race's share of the budget reaches."""
         done, default = len(self.of("race")), self.rules.default
+        if self.rules.is_guarded and not self.rounds:
+            return Round("guard", (default,))
         if len(self.of("first")) < _FIRST:
             return Round("first", (default,))
         left = self.rules.budget - self._kept_for_proof() - spent
-        if not self.alive or (done and not self.rules.paired):
-            return None
-        if done >= LEAST_ROUNDS and len(self.alive) == 1:  # the noise is known
+        is_known = done >= LEAST_ROUNDS and len(self.alive) == 1  # the noise is
+        if not self.alive or is_known or (done and not self.rules.paired):
             return None
         if not done and (trying := self._try_round(left)) is not None:
             return trying
@@ -346,7 +377,8 @@ class Race:
             ranked[0][0] for one in self.rules.paired if (ranked := self.ranking(one, self.alive))
         }
         pair = sum(self.expected([self.rules.default, one]) for one in leaders)
-        return min(half, _LONGER * pair * self._enough()) if leaders else half
+        half = min(half, _LONGER * pair * self._enough()) if leaders else half
+        return half + self.guard_time * sum(map(self._is_odd, leaders))
 
     def _draw(self, left: float) -> None:
         """Draw as many settings as the time allows, if each round keeps the better half.
@@ -386,6 +418,17 @@ class Race:
             for rank, (setting, _) in enumerate(self.ranking(objective, self.alive, kind), 1):
                 ranks[setting] = min(rank, ranks.get(setting, rank))
         return ranks
+
+    def _guard_round(self, spent: float) -> Round | None:
+        """Return a trial of the guard for a leader that needs one; drop leaders without time."""
+        for objective in self.rules.objectives:
+            for setting, _ in self.ranking(objective, self.alive):
+                if not self._is_odd(setting):
+                    break
+                if spent + self.guard_time <= self.rules.budget:
+                    return Round("guard", (setting,))
+                self._drop(setting, "guard: the budget does not reach its divergence")
+        return None
 
     def _name(self, spent: float) -> None:
         """Name one setting for each objective, and plan its pairs."""

@@ -85,9 +85,9 @@ def send(
         )
     with appearing_on_board(transport, path) as temporary:
         transport.push(local, temporary, options)
-        if keep_mode:
-            words = remote_words("chmod", f"{mode & _PERMISSIONS:o}", temporary)
-            require(transport.run(words, timeout=_ANSWER_SECONDS), f"cannot set the mode of {path}")
+        wanted = mode & _PERMISSIONS if keep_mode else 0o644  # a phone's adbd would make it 0666
+        words = remote_words("chmod", f"{wanted:o}", temporary)
+        require(transport.run(words, timeout=_ANSWER_SECONDS), f"cannot set the mode of {path}")
     return Delivered(path, Copied(1, local.stat().st_size))
 
 

@@ -14,10 +14,10 @@ from typing import Any, Literal, get_args
 from labctl import interrupts
 from labctl.adb.daemon.daemon import Daemon as AdbDaemon
 from labctl.adb.daemon.phone import Phone
+from labctl.daemon.authorisation import Authorisation
 from labctl.daemon.limits import allow_boards
 from labctl.errors import ConfigError, HostError, HostTimeout
 from labctl.files import host_writes
-from labctl.hdc.daemon.authorisation import Authorisation
 from labctl.hdc.daemon.board import Board
 from labctl.hdc.daemon.daemon import Daemon as HdcDaemon
 from labctl.hdc.daemon.version_profile import Version
@@ -261,10 +261,11 @@ class _Running:
             "environment": self._sandbox.environment,
             "on_reboot": self._restart_later,
             "interference": self._effects or self._faults,
+            "authorisation": plan.authorisation,
         }
         if plan.protocol == "adb":
             return AdbDaemon(Phone(**board))
-        return HdcDaemon(Board(**board, version=plan.version, authorisation=plan.authorisation))
+        return HdcDaemon(Board(**board, version=plan.version))
 
     async def _power_off(self) -> None:
         self._daemon.cut()

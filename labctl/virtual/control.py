@@ -24,9 +24,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from labctl.daemon.authorisation import Authorisation
 from labctl.errors import ConfigError, HostError
 from labctl.files import host_writes
-from labctl.hdc.daemon.authorisation import Authorisation
 from labctl.tcp import close_server
 from labctl.virtual.fault_injector import FaultInjector
 from labctl.virtual.fault_script import ANY_FAULT, Fault, FaultState

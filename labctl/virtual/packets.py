@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from labctl.adb import packets as adb
 from labctl.adb import sync
-from labctl.adb.shell_frames import FrameId, FrameReader, encode_frame
+from labctl.adb.shell_frames import Frame, FrameId, encode_frame
 from labctl.hdc.messages import TransferConfig
 from labctl.hdc.wire import Command
 from labctl.virtual.fault_script import Kind
@@ -114,20 +114,25 @@ class _Adb(Packets):
     def shortened(
         self, command: int, kind: Kind, body: bytes, cut: Callable[[bytes], bytes]
     ) -> bytes | None:
-        # The daemon sends one frame in one packet. A packet is never left out: OKAY answers it.
+        # A packet is never left out: OKAY answers it.
         if command != adb.Command.WRITE or kind not in ("shell", "interactive"):
             return body
-        return b"".join(
-            encode_frame(
-                FrameId(frame.id),
-                cut(frame.data) if frame.id in (FrameId.STDOUT, FrameId.STDERR) else frame.data,
-            )
-            for frame in FrameReader().feed(body)
-        )
+        frame = _frame(body)
+        if frame is None:
+            return cut(body)
+        is_output = frame.id in (FrameId.STDOUT, FrameId.STDERR)
+        return encode_frame(FrameId(frame.id), cut(frame.data)) if is_output else body
 
     def accept_reboot(self, channel: int, send: Callable[[int, int, bytes], None]) -> None:
         send(channel, adb.Command.OKAY, b"")
         send(channel, adb.Command.CLOSE, b"")
+
+
+def _frame(body: bytes) -> Frame | None:
+    """Return the frame of a packet: the daemon sends one in each; None: it has none."""
+    head = len(encode_frame(FrameId.STDOUT))
+    is_whole = len(body) >= head and int.from_bytes(body[1:head], "little") == len(body) - head
+    return Frame(body[0], body[head:]) if is_whole else None
 
 
 def _file_request(data: bytes) -> Begun:

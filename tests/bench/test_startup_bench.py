@@ -1,4 +1,5 @@
 import itertools
+import json
 import os
 import subprocess
 import sys
@@ -8,9 +9,11 @@ from pathlib import Path
 import pytest
 from hdc_server import Board, stand_in_server
 from interleaved import medians, show
+from official_adb import official_adb
 from postgres_server import PostgresServer
 from virtual_process import virtual_board_process
 
+from labctl.transport.adb import AdbConfig
 from labctl.transport.base import Transport
 from labctl.transport.hdc import HdcServerConfig, HdcTcpConfig
 
@@ -105,3 +108,32 @@ def test_a_command_on_a_board_starts_fast(tmp_path: Path) -> None:
     show("start-up of `labctl hdc`", found, "import click")
     for way in ("HOST:PORT", "key"):
         assert found[f"shell true, {way}"] <= 2.5 * found["import click"] + found[f"warm, {way}"]
+
+
+def test_a_command_on_a_phone_of_a_lab_starts_as_fast_as_on_a_board(tmp_path: Path) -> None:
+    """Most of it is devices.yaml, whatever the link: see the bound of commands that only read."""
+    with (
+        virtual_board_process(tmp_path / "phone", "--protocol", "adb") as phone,
+        virtual_board_process(tmp_path / "board") as board,
+        official_adb("36", tmp_path) as adb,
+    ):
+        way = AdbConfig(serial=phone.address, server=adb.address)
+        over_hdc = {"kind": "hdc", "link": "tcp", "address": board.address}
+        over_adb = {"kind": "adb", "serial": way.serial, "server": way.server}
+        boards = {
+            "board": {"target": "rk3568", "transport": over_hdc},
+            "phone": {"target": "android-arm64", "transport": over_adb},
+        }
+        (tmp_path / "devices.yaml").write_text(json.dumps({"boards": boards}))
+        found = medians(
+            20,
+            {
+                "import click": import_click,
+                "warm": lambda: run_true(way.open()),
+                "shell board": lambda: run(LABCTL, "--lab", tmp_path, "shell", "board", "true"),
+                "shell phone": lambda: run(LABCTL, "--lab", tmp_path, "shell", "phone", "true"),
+            },
+        )
+    show("start-up of `labctl shell`", found, "import click")
+    assert found["shell phone"] <= 8 * found["import click"] + found["warm"]
+    assert found["shell phone"] <= 1.1 * found["shell board"] + found["warm"]

@@ -23,6 +23,9 @@ tools:
 
 TINY_CMAKE = """\
 cmake_minimum_required(VERSION 3.14)
+set(CMAKE_C_COMPILER_ID_RUN TRUE)
+set(CMAKE_C_COMPILER_ID Clang)
+set(CMAKE_C_COMPILER_FORCED TRUE)
 project(tiny C)
 add_library(shared STATIC shared.c)
 foreach(tool one two)

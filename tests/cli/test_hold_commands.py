@@ -56,7 +56,7 @@ def test_a_board_is_held_shown_and_released(labctl: Labctl, state: LabState) -> 
     assert "labctl release rk1" in err
     (shown, other) = json.loads(labctl("boards", "--json", status=3)[0])
     assert list(shown) == [
-        *("name", "target", "address", "state", "detail", "facts"),
+        *("name", "target", "transport", "address", "state", "detail", "facts"),
         *(
             "use",
             "health",

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from daemons import daemon
 from hdc_server import Board, stand_in_server
+from official_adb import official_adb
 from sshd_host import ssh_host
 
 from labctl import process
@@ -15,6 +16,7 @@ from labctl.cli.root import run_cli
 from labctl.config.lab import WORKDIR, find_lab
 from labctl.config.target import load_target
 from labctl.package_data import TOOLCHAINS
+from labctl.transport.adb import AdbConfig
 from labctl.transport.built_in import TRANSPORTS
 from labctl.transport.ssh.config import SshConfig
 from labctl.virtual.board import Served, VirtualBoard, serving
@@ -31,6 +33,7 @@ def nobody() -> Iterator[str]:
 @pytest.fixture(autouse=True)
 def no_server(nobody: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("labctl.cli.init.HDC_SERVER", nobody)
+    monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", nobody.partition(":")[2])
 
 
 @pytest.fixture
@@ -58,6 +61,21 @@ def test_a_virtual_board_that_a_server_lists(
         monkeypatch.setattr("labctl.cli.init.HDC_SERVER", f"127.0.0.1:{server.port}")
         assert run_cli(["init", str(tmp_path / "lab")]) == 0
     assert find_lab(tmp_path / "lab", TRANSPORTS).board().workdir == str(virtual.workdir)
+
+
+def test_a_phone_of_this_hosts_adb_server_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (
+        serving(VirtualBoard("p", tmp_path / "p", protocol="adb")) as (phone,),
+        official_adb("29", tmp_path) as adb,
+    ):
+        adb.connect(phone.port)
+        monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", adb.address.partition(":")[2])
+        assert run_cli(["init", str(tmp_path / "lab")]) == 0
+    board = find_lab(tmp_path / "lab", TRANSPORTS).board()
+    assert board.transport == AdbConfig(serial=phone.address, server=adb.address)
+    assert board.workdir == str(phone.workdir)
 
 
 def test_a_tunnel_to_a_real_board(tmp_path: Path) -> None:

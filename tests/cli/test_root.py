@@ -267,8 +267,7 @@ def test_a_run_keeps_its_exit_status_when_nobody_reads_its_table(tmp_path: Path)
         assert (ended.returncode, ended.stderr) == (41, b"")
 
 
-@pytest.mark.parametrize(("state", "status"), [("ok", 3), ("failed", 41)])
-@pytest.mark.parametrize("kind", ["json", "table"])
+@pytest.mark.parametrize(("kind", "state", "status"), [("json", "ok", 3), ("table", "failed", 41)])
 def test_a_run_whose_table_cannot_be_written_names_the_command_that_prints_it(
     kind: str, state: str, status: int, tmp_path: Path
 ) -> None:

@@ -180,6 +180,16 @@ def test_each_objective_is_judged(objective: str) -> None:
     assert [one.is_shown for one in worse.proofs] == [False]
 
 
+def test_a_further_finalist_joins_the_family_with_a_simultaneous_interval() -> None:
+    both = {"decode": "fast", "energy": "fast"}
+    search = record(6, objectives=tuple(both), named=both)
+    found = tuned(searched(), _measured("decode", search, 1.25), search)
+    assert [one.is_shown for one in found.proofs] == [True, True]
+    levels = [one.row.interval.level for one in found.proofs if one.row and one.row.interval]
+    assert levels == [0.975, 0.975]
+    assert all("(97.5 %: " in one for one in sentences(found, Language("en")))
+
+
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_a_plan_names_what_was_proven_for_any_objective(
     objective: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

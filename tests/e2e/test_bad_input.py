@@ -192,7 +192,10 @@ def test_builds_that_cannot_be(lab: Lab, words: str, because: str) -> None:
     [
         (("target", "taget"), "devices.yaml:3:5: boards.rk1.taget: unknown key (did you mean"),
         (("rk3568", "rk3569"), "devices.yaml:3:13: boards.rk1.target: no target 'rk3569' (did you"),
-        (("hdc", "usb"), "devices.yaml:4:23: boards.rk1.transport.kind: must be hdc, ssh or local"),
+        (
+            ("hdc", "usb"),
+            "devices.yaml:4:23: boards.rk1.transport.kind: must be hdc, adb, ssh or local",
+        ),
         (("tcp", "server"), "devices.yaml:4:42: boards.rk1.transport.address: unknown key; known"),
         (("tcp", "serial"), "devices.yaml:4:34: boards.rk1.transport.link: must be"),
         (("127.0.0.1:1", "127.0.0.1"), "devices.yaml:4:48: boards.rk1.transport.address: must be"),

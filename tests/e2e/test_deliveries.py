@@ -12,13 +12,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import agent_builds
 import pytest
+from official_adb import official_adb
 from small_disk import fill, small_disk
 from stored import publish
 
@@ -31,9 +32,10 @@ from labctl.deploy.send import Pace
 from labctl.errors import BoardNoSpace, ConfigError, InfraError
 from labctl.folders import cache_dir
 from labctl.retry import wait_until
+from labctl.transport.adb import AdbConfig
 from labctl.transport.base import Transport, remote_words
 from labctl.transport.hdc import HdcTcpConfig
-from labctl.virtual.board import Served, VirtualBoard, serving
+from labctl.virtual.board import Protocol, Served, VirtualBoard, serving
 from labctl.virtual.fault_script import Drop, Duplicate, Freeze, Reboot
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("private_state")]
@@ -78,25 +80,19 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         yield made
 
 
-def on_board(directory: Path) -> "OnBoard":
-    return OnBoard(directory)
-
-
-class OnBoard:
-    def __init__(self, directory: Path):
-        self.directory = directory
-
-    def __enter__(self) -> Bench:
-        self.serving = serving(VirtualBoard("board", self.directory))
-        (board,) = self.serving.__enter__()
-        agent = self.directory / "agent"
+@contextmanager
+def on_board(directory: Path, protocol: Protocol = "hdc") -> Iterator[Bench]:
+    with ExitStack() as held:
+        plan = VirtualBoard("board", directory, protocol=protocol)
+        (board,) = held.enter_context(serving(plan))
+        agent = directory / "agent"
         shutil.copy(agent_builds.native_agent(), agent)
-        self.transport = HdcTcpConfig(address=board.address).open()
-        return Bench(board, self.transport, agent)
-
-    def __exit__(self, *error: object) -> None:
-        self.transport.close()
-        self.serving.__exit__(None, None, None)
+        if protocol == "adb":
+            server = held.enter_context(official_adb("36", directory)).address
+            transport = AdbConfig(serial=board.address, server=server).open()
+        else:
+            transport = HdcTcpConfig(address=board.address).open()
+        yield Bench(board, held.enter_context(transport), agent)
 
 
 @pytest.fixture(scope="session")
@@ -144,10 +140,18 @@ def test_a_file_arrives_whole_and_is_known_at_a_glance(
     assert Path(program).read_bytes() == file.read_bytes()
 
 
+@pytest.fixture
+def phone(tmp_path: Path) -> Iterator[Bench]:
+    with on_board(tmp_path / "phone", "adb") as made:
+        yield made
+
+
+@pytest.mark.parametrize("link", ["bench", "phone"])
 @pytest.mark.parametrize("count", [5, pytest.param(40, marks=pytest.mark.soak)])
 def test_dropped_links_cost_no_more_than_what_was_under_way(
-    bench: Bench, model: tuple[Path, StoredObject], count: int
+    request: pytest.FixtureRequest, model: tuple[Path, StoredObject], count: int, link: str
 ) -> None:
+    bench: Bench = request.getfixturevalue(link)
     file, item = model
     sent = 0
 

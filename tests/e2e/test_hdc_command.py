@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import forked
 import pytest
 from virtual_process import BoardProcess, virtual_board_process
 
@@ -35,14 +36,17 @@ class Person:
     folder: Path
     board: BoardProcess
 
+    def words(self, *words: str) -> tuple[str, ...]:
+        return "hdc", "-t", self.board.address, *words
+
     def argv(self, *words: str) -> list[str]:
-        return [sys.executable, "-m", "labctl", "hdc", "-t", self.board.address, *words]
+        return [sys.executable, "-m", "labctl", *self.words(*words)]
 
     def run(self, *words: str, timeout: float = 120) -> process.Completed:
-        return process.run(self.argv(*words), timeout=timeout, cwd=self.folder, env=os.environ)
+        return forked.run(self.words(*words), cwd=self.folder, timeout=timeout)
 
     def start(self, *words: str) -> "subprocess.Popen[bytes]":
-        return process.start(self.argv(*words), cwd=self.folder, env=os.environ)
+        return forked.start(self.words(*words), cwd=self.folder)
 
 
 @pytest.fixture(scope="module")

@@ -217,7 +217,7 @@ def test_a_background_child_prints_into_the_output_not_into_the_status(link: Hdc
 
 
 def test_many_channels_at_once(board: BoardProcess, link: HdcTransport, tmp_path: Path) -> None:
-    source = big_file(tmp_path / "big", 20 << 20)
+    source = big_file(tmp_path / "big", 4 << 20)
 
     def work(number: int) -> bool:
         if number % 10 == 0:
@@ -229,7 +229,7 @@ def test_many_channels_at_once(board: BoardProcess, link: HdcTransport, tmp_path
         return said.exit_status == number and lines[0] == str(number) and len(lines) == number + 1
 
     with ThreadPoolExecutor(16) as pool:
-        assert all(pool.map(work, range(100)))
+        assert all(pool.map(work, range(40)))
 
 
 def peak_kib(board: BoardProcess) -> int:
@@ -239,16 +239,16 @@ def peak_kib(board: BoardProcess) -> int:
     return int(peak.split()[1])
 
 
-def test_a_hundred_megabytes_there_and_back_in_little_memory(
+def test_a_large_file_goes_there_and_back_in_little_memory(
     board: BoardProcess, link: HdcTransport, tmp_path: Path
 ) -> None:
-    source = big_file(tmp_path / "big", 100 << 20)
+    source = big_file(tmp_path / "big", 60 << 20)
     link.run("true", timeout=30)
     before, before_there = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, peak_kib(board)
     link.push(source, f"{board.workdir}/big", OPTIONS)
     link.pull(f"{board.workdir}/big", tmp_path / "back", OPTIONS)
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 40 << 10
-    assert peak_kib(board) - before_there < 40 << 10
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 30 << 10
+    assert peak_kib(board) - before_there < 30 << 10
     assert sha256_file(tmp_path / "back") == sha256_file(source)
 
 

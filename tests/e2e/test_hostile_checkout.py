@@ -156,7 +156,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return own
 
 
-@pytest.mark.parametrize("source", ["folder", "git"])
+@pytest.mark.parametrize("source", [pytest.param("folder", marks=pytest.mark.soak), "git"])
 def test_a_build_in_a_hostile_checkout(lab: Path, calm: Path, cache: Path, source: str) -> None:
     podman = podman_environment()
     (calm / "CMakeLists.txt").write_text(CMAKE)

@@ -22,18 +22,18 @@ def chance(seed: int) -> random.Random:
 
 
 def test_runs_and_their_continuations(tmp_path: Path, private_state: Path) -> None:
-    assert interrupt_runs(tmp_path, chance(1), 12)["run", 130] > 0
+    assert interrupt_runs(tmp_path, chance(1), 6)["run", 130] > 0
 
 
 def test_batches_and_their_continuations(tmp_path: Path, private_state: Path) -> None:
-    assert interrupt_batches(tmp_path, chance(2), 10)["batch", 130] > 0
+    assert interrupt_batches(tmp_path, chance(2), 5)["batch", 130] > 0
 
 
 def test_evaluations_and_their_continuations(tmp_path: Path, private_state: Path) -> None:
-    assert interrupt_evaluations(tmp_path, chance(3), 12)["run", 130] > 0
+    assert interrupt_evaluations(tmp_path, chance(3), 5)["run", 130] > 0
 
 
 def test_bench_and_its_continuations(
     tmp_path: Path, private_state: Path, native_llama: None
 ) -> None:
-    assert interrupt_bench(tmp_path, chance(4), 6)["bench", 130] > 0
+    assert interrupt_bench(tmp_path, chance(4), 3)["bench", 130] > 0

@@ -9,12 +9,12 @@ import agent_builds
 import pytest
 from cli_calls import LabctlIn
 from labs import TALKING, LabUnderTest, blamed, give_talker, lab_with_board, said
-from sshd_host import SshHost, ssh_host
+from ssh_into_board import ssh_into
+from sshd_host import SshHost
 
 from labctl.board.probe_files import latest_probe
 from labctl.records.board import Execution
 from labctl.records.probe import BoardProbe
-from labctl.transport.hdc import HdcTcpConfig
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3000)]
 
@@ -31,25 +31,7 @@ def lab(tmp_path: Path, private_state: Path, rk3568: None) -> Iterator[LabUnderT
 
 @pytest.fixture
 def host(lab: LabUnderTest, tmp_path: Path) -> Iterator[SshHost]:
-    """An sshd whose sessions are on the lab's board; devices.yaml names it alone."""
-    with HdcTcpConfig(address=lab.board.address).open() as board:
-        said = board.run("env", timeout=20).text
-    found = dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
-    path = found.pop("PATH")
-    kept = ("TMPDIR", "LABCTL_SANDBOX", "LABCTL_SANDBOX_FAKES", "LABCTL_SANDBOX_EMULATOR")
-    environment = {name: found[name] for name in (*kept, "LD_PRELOAD") if name in found}
-    with ssh_host(tmp_path / "sshd", path=path, environment=environment) as host:
-        way = host.board()
-        entry = {
-            "kind": "ssh",
-            "host": way.host,
-            "port": way.port,
-            "user": way.user,
-            "identity_file": way.identity_file,
-            "known_hosts": way.known_hosts,
-        }
-        board = {"target": "rk3568", "transport": entry, "workdir": lab.board.workdir}
-        (lab.root / "devices.yaml").write_text(json.dumps({"boards": {"vb": board}}))
+    with ssh_into(lab, tmp_path / "sshd") as host:
         yield host
 
 

@@ -1,6 +1,7 @@
 """``labctl tune`` on this host: a race, a proof, a sentence."""
 
 import json
+import random
 import signal
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,46 @@ def test_a_search_with_llama_cpp(native_lab: LabUnderTest, native_llama: None) -
     (proof,) = found["proofs"] or [None]
     if proof is not None and proof["shown"]:  # noise decides on a tiny model
         assert proof["low"] > 1
+
+
+def test_a_setting_with_other_tokens_is_guarded_by_its_divergence(
+    native_lab: LabUnderTest, native_llama: None
+) -> None:
+    letters = random.Random(1)
+    text = "".join(letters.choice("abcdefgh ") for _ in range(4000))
+    (native_lab.root / "text.txt").write_text(text)
+    words = ("--text", "text.txt", "-o", "base.bin", "--context", "64", "--chunks", "4")
+    made = native_lab.run("models", "logits", "models/tiny.gguf", *words)
+    assert made.exit_status == 0, said(made)
+    space = "threads: [1, 2], repack: [true, false]"
+    recipe = LLAMA.replace(space, "tokens: [24, 20]").replace(
+        "tune:\n", "files: {base_logits: base.bin}\ntune:\n  divergence: 5\n"
+    )
+    native_lab.recipe(recipe, "search")
+    running = native_lab.start("tune", "search")
+    running.waiting_for(lambda: len(native_lab.finished_trials()) >= 1)  # the default's guard
+    running.process.send_signal(signal.SIGKILL)
+    running.finish()
+    done = native_lab.run("resume", "latest")
+    assert done.exit_status == 0, said(done)
+    found = tuning(native_lab)
+    first = found["rounds"][0]
+    assert (first["kind"], first["order"], found["divergence"]) == ("guard", ["default"], 5)
+    guards = [one["order"] for one in found["rounds"] if one["kind"] == "guard"]
+    assert guards == [["default"], ["tokens-20"]]
+    assert found["named"] == {"decode": "tokens-20"}
+    assert "proof" in [one["kind"] for one in found["rounds"]]
+    (records,) = native_lab.root.glob("runs/*/records.jsonl")
+    one = json.loads(records.read_text().splitlines()[0])
+    assert (one["variant"], one["repeat"]) == ("guard-default", 0)
+    assert "--kl-divergence" in one["argv"]
+    shown = native_lab.run("report", "latest", "-o", str(native_lab.root / "report.html"))
+    assert shown.exit_status == 0, said(shown)
+
+    (native_lab.root / "base.bin").write_bytes(b"no logits")
+    done = native_lab.run("tune", "search")
+    assert done.exit_status == 2, said(done)
+    assert "base.bin is not a complete file of logits" in said(done)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import agent_builds
+import forked
 import pytest
 import yaml
 from virtual_process import virtual_board_process
@@ -34,7 +35,7 @@ int main(int argc, char **argv)
 
 
 def labctl(*words: str, cwd: Path, timeout: float = 60) -> process.Completed:
-    return process.run([sys.executable, "-m", "labctl", *words], cwd=cwd, timeout=timeout)
+    return forked.run(words, cwd=cwd, timeout=timeout)
 
 
 @pytest.fixture(scope="session")

@@ -248,10 +248,13 @@ def first_words(page: str) -> str:
             [finding(GOOD), finding(SLOWER, Blame.JOB, ratio=1.079)],
             "SLOWER in 1 of 2: llama/q8@rk1 q8_0 (7.9% slower); good: 1 of 2",
         ),
-        ([finding(GOOD), finding(UNKNOWN)], "GOOD: 1 of 2; no verdict on 1 of 2"),
+        (
+            [finding(GOOD), finding(UNKNOWN)],
+            "GOOD: 1 of 2; no verdict on 1 of 2: llama/q8@rk1 q8_0",
+        ),
         (
             [finding(GOOD), finding(LOST, Blame.INFRA)],
-            "NO VERDICT on 1 of 2; good: 1 of 2",
+            "NO VERDICT on 1 of 2: llama/q8@rk1 q8_0; good: 1 of 2",
         ),
         ([finding(NightVerdict.DOES_NOT_BUILD, Blame.JOB)], "DOES NOT BUILD: head of llama"),
         ([finding(NightVerdict.FAILS, Blame.JOB)], "FAILS in 1 of 1: llama/q8@rk1 q8_0"),

@@ -60,6 +60,7 @@ def end(state: str = "finished", **changes: Any) -> RunEnd:
 
 GOOD = (trial(2, repeat=1), trial(3, repeat=2))
 AT = "trials good; ended 2026-11-20 22:39 UTC"
+RESUME = f"continue with `labctl resume {run().id}`"
 LOST = Failure(kind="DeviceLost", blame=Blame.INFRA, message="rk1 is gone")
 
 
@@ -72,7 +73,10 @@ LOST = Failure(kind="DeviceLost", blame=Blame.INFRA, message="rk1 is gone")
             (GOOD[0], trial(3, **FAILED, repeat=2)),
             end(),
             False,
-            f"failed: 1 of 2 {AT}; job: trial 3, q2_k: llama-cli ended with status 3",
+            (
+                f"failed: 1 of 2 {AT}; job: trial 3, q2_k: llama-cli ended with status 3:"
+                r" ::error::<b>out of memory\x1b[2J"
+            ),
         ),
         (
             GOOD[:1],
@@ -84,13 +88,16 @@ LOST = Failure(kind="DeviceLost", blame=Blame.INFRA, message="rk1 is gone")
             GOOD[:1],
             end("interrupted"),
             False,
-            "interrupted: 1 of 2 trials good; ended 2026-11-20 22:39 UTC",
+            f"interrupted: 1 of 2 trials good; ended 2026-11-20 22:39 UTC; {RESUME}",
         ),
         (
             (),
             None,
             False,
-            "interrupted: 0 of 2 trials good; infra: labctl was killed, or its host stopped",
+            (
+                "interrupted: 0 of 2 trials good; infra: labctl was killed, or its host stopped;"
+                f" {RESUME}"
+            ),
         ),
         (
             GOOD,

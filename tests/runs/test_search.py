@@ -1,5 +1,6 @@
 """Settings of a search, and its rounds from the records of its trials."""
 
+import json
 import math
 import sys
 from dataclasses import replace
@@ -13,13 +14,16 @@ from records_made import model, timing, trial
 from labctl.build.artifact import Artifact
 from labctl.config.recipe import Recipe
 from labctl.config.tuning import Tuning
+from labctl.deploy.plan import describe
 from labctl.engines.base import Inputs, Tool
 from labctl.engines.llama_cpp.engine import LlamaCpp
+from labctl.engines.llama_cpp.kl_divergence import LlamaKlDivergence
 from labctl.engines.llama_cpp.tuning import built_in_space, thread_counts
 from labctl.errors import Blame, ConfigError, JobError
 from labctl.models.cache import ModelFile
 from labctl.performance.prediction import Rate, Rates
 from labctl.records.board import BoardFacts, CpuFacts, Execution
+from labctl.records.timing import Measure
 from labctl.records.trial import Failure, TrialRecord, TrialState
 from labctl.records.tuning import TuningRecord
 from labctl.runs.context import RunContext
@@ -231,7 +235,13 @@ def test_the_built_in_space_is_what_the_program_has() -> None:
 class Played:
     """A search whose trials a test makes up."""
 
-    def __init__(self, folder: Path, record: TuningRecord, rates: Rates | None = None):
+    def __init__(
+        self,
+        folder: Path,
+        record: TuningRecord,
+        rates: Rates | None = None,
+        guard: Prepared | None = None,
+    ):
         wanted = prepared({"space": {"threads": [2, 4]}})
         forecast, _ = plan_search(wanted, FACTS, rates, 7200)
         self.clock = SimpleNamespace(spent=0.0, took_of=lambda _slug: 2.0)
@@ -239,6 +249,8 @@ class Played:
         self.directory = RunDirectory(folder)
         context = SimpleNamespace(
             prepared=wanted,
+            guard=guard,
+            run=SimpleNamespace(facts=FACTS),
             forecast=forecast,
             directory=self.directory,
             clock=self.clock,
@@ -374,6 +386,113 @@ def test_a_default_that_is_not_always_the_same_ends_the_search(played: Played) -
         played.round()
 
 
+def guard_of(search: Prepared) -> Prepared:
+    """The guard of a search whose logits have chunks of 64 tokens."""
+    values = {"context": 64, "batch": 64}
+    recipe = search.recipe.model_copy(update={"parameters": values, "tune": None})
+    return replace(search, recipe=recipe, engine=LlamaKlDivergence(),
+                   tool=Tool("llama-perplexity", "completion"))  # fmt: skip
+
+
+def diverge(played: Played, one: PlannedTrial, value: float, **changes: Any) -> None:
+    """Run a trial of the guard."""
+    measure = Measure(name="kl_divergence", unit="1", values=(value,), value=value, error=0.001)
+    record = trial(one.number, variant=one.variant.slug, slug=one.slug, repeat=one.repeat,
+                   took_ns=4 * 10**9, timing=timing([1.0], measures=(measure,)))  # fmt: skip
+    played.records[one.number] = record.model_copy(update=changes)
+    played.clock.spent += 4.0
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Played:
+    search = prepared({"space": {"threads": [2, 3, 4]}})
+    guard = guard_of(search)
+    record = plan_search(search, FACTS, None, 80)[1].model_copy(update={"divergence": 0.01})
+    return Played(tmp_path, record, guard=guard)
+
+
+def test_the_guard_measures_the_divergence_of_the_default_first_and_of_each_odd_finalist(
+    guarded: Played,
+) -> None:
+    (first,) = guarded.round()
+    assert (first.guard, first.variant.slug, first.repeat) == (True, "guard-default", 0)
+    values = first.parameters
+    assert (values["threads"], values["context"], values["ubatch"]) == (4, 64, 64)
+    assert "tokens" not in values
+    diverge(guarded, first, 0.002)
+    assert begin(guarded).repeat == 1
+    guards: list[str] = []
+    while wanted := guarded.round():
+        for one in wanted:
+            if one.guard:
+                guards.append(one.variant.slug.removeprefix("guard-"))
+                diverge(guarded, one, 0.0085 if len(guards) == 1 else 0.0075)
+            else:  # both others generate other tokens, and are as fast
+                gap, own = 80 + 4 * math.sin(37 * one.number), one.variant.slug == "default"
+                guarded.run(one, 100 if own else gap, "a b" if own else "a c")
+    record = guarded.search.record
+    assert sorted(guards) == ["threads-2", "threads-3"]
+    (dropped,) = record.dropped
+    assert dropped.setting == guards[0]
+    assert dropped.reason == "guard: KL divergence 0.0085 ± 0.002, more than 0.01"
+    assert record.named == {"decode": guards[1]}  # within two standard errors
+    assert [one.kind for one in record.rounds].count("proof") >= 2
+    assert guarded.clock.spent <= 80
+    # From its file alone, the same search asks for nothing else.
+    again = Played(guarded.directory.path, record, guard=guarded.context.guard)
+    again.records, again.plan, again.clock.spent = guarded.records, guarded.plan, 100.0
+    assert again.round() == []
+    assert again.search.record.named == record.named
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({}, ConfigError, "the default itself fails the guard: KL divergence 0.5 ± 0.002, more"),
+        (
+            {"state": TrialState.SKIPPED, "skip_reason": "max_time: stopped after 4 s"},
+            ConfigError,
+            "the budget of 80.0 s is too small: guard: not measured: max_time: stopped",
+        ),
+        (
+            {
+                "state": TrialState.FAILED,
+                "failure": Failure(kind="ProgramFailed", blame=Blame.JOB, message="no memory"),
+            },
+            JobError,
+            "the guard of the default failed: guard: no memory",
+        ),
+    ],
+)
+def test_a_default_that_fails_the_guard_is_told_before_anything_is_timed(
+    guarded: Played, changes: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    (first,) = guarded.round()
+    assert not guarded.search.may_drop(first)
+    diverge(guarded, first, 0.5, **changes)
+    with pytest.raises(error, match=message):
+        guarded.round()
+    assert [one.kind for one in guarded.search.record.rounds] == ["guard"]
+
+
+def test_logits_of_another_model_are_refused_before_any_trial(tmp_path: Path) -> None:
+    search = prepared({"space": {"threads": [2, 4]}})
+    logits = tmp_path / "base.bin"
+    logits.write_bytes(b"x")
+    item = describe(logits)
+    about = {"sha256": item.sha256, "model_sha256": "0" * 64}
+    (tmp_path / "base.bin.json").write_text(json.dumps(about))
+    guard = replace(guard_of(search), files={"base_logits": item})
+    with pytest.raises(ConfigError, match=r"base.bin has the logits of another model \(0000"):
+        plan_search(search, FACTS, None, 100, guard)
+    (tmp_path / "base.bin.json").unlink()
+    record = plan_search(search, FACTS, None, 100, guard)[1]
+    assert record.divergence == 0.01
+    little = FACTS.model_copy(update={"memory_available_bytes": 1000})
+    with pytest.raises(ConfigError, match=r"the guard needs .* of memory"):
+        plan_search(search, little, None, 100, guard)
+
+
 @pytest.mark.parametrize(("budget", "trials", "needed"), [(3, 1, "19.5 s"), (18, 2, "19.0 s")])
 def test_a_budget_that_is_too_small_says_how_long_the_smallest_search_takes(
     budget: float, trials: int, needed: str, tmp_path: Path
@@ -383,6 +502,14 @@ def test_a_budget_that_is_too_small_says_how_long_the_smallest_search_takes(
         (first,) = played.round()
         played.run(first, 100)
     with pytest.raises(ConfigError, match=f"too small: the smallest search takes about {needed}"):
+        played.round()
+
+
+def test_a_budget_below_the_tokens_of_the_first_trial_is_told_after_it(tmp_path: Path) -> None:
+    played = Played(tmp_path, planned({"space": {"threads": [2, 4]}}, 20))
+    (first,) = played.round()
+    played.run(first, 1000)  # seven more trials generate for 28 s at least
+    with pytest.raises(ConfigError, match="is too small: the smallest search"):
         played.round()
 
 

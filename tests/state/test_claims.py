@@ -116,7 +116,9 @@ def under_one_lock(state: LabState, boards: Sequence[str]) -> list[tuple[str, st
     return [(one.id, board) for one, board in given if not one.is_foreground]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize(
+    "seed", [*range(12), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(12, 40))]
+)
 def test_a_claim_gives_what_one_lock_over_the_whole_queue_would(tmp_path: Path, seed: int) -> None:
     state, chance = lab_state(lab_file(tmp_path)), random.Random(seed)
     random_queue(state, chance)

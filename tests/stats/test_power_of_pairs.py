@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import t as student
 
 from labctl.stats.power import least_difference, repeats_for_difference, repeats_for_exclusion
 
@@ -25,6 +24,8 @@ def test_one_pair_finds_nothing() -> None:
 
 
 def test_pairs_exclude_a_difference_as_often_as_they_promise() -> None:
+    from scipy.stats import t as student
+
     margin, error = math.log(1.05), 0.005
     count = repeats_for_exclusion(0.02, margin, error=error, power=0.9)
     assert count is not None

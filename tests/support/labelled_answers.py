@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scipy.stats import beta
-
 from labctl.evaluation.graders import make_grader
 
 PATH = Path(__file__).parents[1] / "fixtures" / "grading" / "answers.jsonl"
@@ -36,6 +34,8 @@ class Share:
 
     def __str__(self) -> str:
         """Return the share with its one-sided upper limit of 95 % (Clopper and Pearson)."""
+        from scipy.stats import beta
+
         others = self.total - self.count
         high = beta.ppf(0.95, self.count + 1, others) if others else 1.0
         return f"{self.count} of {self.total} (≤ {100 * high:.1f}%)"

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import agent_builds
 import forked
+from official_adb import OfficialAdb
 from tiny_gguf import write_tiny_gguf
 from virtual_process import BoardProcess, virtual_board_process
 
@@ -184,3 +185,20 @@ def lab_with_board(root: Path, *options: str) -> Iterator[LabUnderTest]:
     with virtual_board_process(root / "board", *options) as board:
         write_devices(root, board.address, board.workdir)
         yield LabUnderTest(root, board)
+
+
+def write_phone(root: Path, serial: str, server: str, workdir: str) -> None:
+    """A devices.yaml with one phone of this host's kind, ``vb``."""
+    way = {"kind": "adb", "serial": serial, "server": server}
+    board = {"target": agent_builds.HOST, "transport": way, "workdir": workdir}
+    (root / "devices.yaml").write_text(json.dumps({"boards": {"vb": board}}))
+
+
+@contextmanager
+def lab_with_phone(root: Path, adb: OfficialAdb) -> Iterator[LabUnderTest]:
+    """A lab with the talker, and a virtual phone behind an official server."""
+    agent_builds.native_agent()
+    with lab_with_board(root, "--target", agent_builds.HOST, "--protocol", "adb") as lab:
+        give_talker(lab)
+        write_phone(root, lab.board.address, adb.address, lab.board.workdir)
+        yield lab

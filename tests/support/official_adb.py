@@ -86,7 +86,7 @@ class OfficialAdb:
         """Run the client to its end."""
         with self.start(*words, stdin=subprocess.PIPE) as client:
             try:
-                out, err = client.communicate(typed, timeout=30)
+                out, err = client.communicate(typed, timeout=120)
             except BaseException:
                 client.kill()
                 raise

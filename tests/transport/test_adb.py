@@ -4,7 +4,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -28,7 +28,7 @@ from labctl.transport.adb import AdbConfig
 from labctl.transport.base import OpenOptions, TransferOptions
 from labctl.transport.readiness import boot_id, reboot
 from labctl.virtual.board import Served, VirtualBoard, serving
-from labctl.virtual.fault_script import Drop
+from labctl.virtual.fault_script import Drop, HalfFrame
 
 OPTIONS = TransferOptions(timeout=20)
 
@@ -74,6 +74,17 @@ def test_the_link_is_opened_again_after_the_cable_was_pulled(board: Served, serv
     with AdbConfig(serial=board.address, server=server).open() as link:
         with pytest.raises(DeviceLost, match=r"was (disconnected|lost)"):
             link.run("sleep 30", timeout=20)
+        assert link.run("echo again", timeout=20).text == "again\n"
+
+
+def test_a_device_that_a_half_packet_hung_is_connected_anew(board: Served, server: str) -> None:
+    board.faults.add(HalfFrame(on="shell", matching="seq"))
+    with AdbConfig(serial=board.address, server=server).open() as link:
+        with pytest.raises(LinkError):
+            link.run("seq 9", timeout=2)
+        board.faults.clear()
+        with suppress(DeviceLost):  # of the link that still hangs
+            link.run("true", timeout=2)
         assert link.run("echo again", timeout=20).text == "again\n"
 
 

@@ -25,7 +25,7 @@ from labctl.transport.testing import ScriptedTransport
 
 PACKAGE = Path(labctl.__file__).parent
 #: A library below the transports, with asyncio's of the same name.
-BELOW = {"transport", "hdc"}
+BELOW = {"transport", "adb", "hdc"}
 #: `labctl hdc list` shows the lab's boards over hdc: that kind is what it is asked for.
 #: A model of an installed package is checked.
 ALLOWED = {

@@ -31,6 +31,8 @@ def test_a_phone_has_androids_look(phone: Served, adb: OfficialAdb, tmp_path: Pa
     assert b"[ro.build.type]: [user]\n" in adb.ok("shell", "getprop")
     assert b"  temperature: 291\n" in adb.ok("shell", "dumpsys battery")
     assert b"Can't find service: ../x" in adb.run("shell", "dumpsys ../x").stderr
+    for unframed in (["exec-out"], ["shell", "-x"]):
+        assert adb.ok(*unframed, "echo hi") == b"hi\n"
     battery = phone.directory / ".labctl-android/dumpsys/battery"
     battery.write_text("  level: odd\n")
     assert adb.ok("shell", "dumpsys", "battery") == b"  level: odd\n"

@@ -1,10 +1,12 @@
 """One adb server's connection to a phone: its greeting and its streams."""
 
 import asyncio
+import os
 import socket
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from labctl.adb.daemon.authorisation import TOKEN_BYTES
 from labctl.adb.daemon.phone import Phone
 from labctl.adb.daemon.reverse import Listeners
 from labctl.adb.daemon.services import serve
@@ -13,6 +15,7 @@ from labctl.adb.packets import (
     HEAD_BYTES,
     MAX_DATA_BYTES,
     VERSION,
+    Auth,
     Command,
     Head,
     encode_packet,
@@ -59,6 +62,10 @@ class Connection(asyncio.BufferedProtocol, Carrier, Line, Peer):
         self._own = _FIRST_OWN
         self._checked = True
         self._is_greeted = False
+        self._version = 0
+        self._token = b""
+        #: Fingerprint of the key that waits for the user's decision.
+        self._shown = ""
         self._may_write = asyncio.Event()
         self._holders: set[object] = set()
         self._silence: asyncio.TimerHandle | None = None
@@ -121,6 +128,7 @@ class Connection(asyncio.BufferedProtocol, Carrier, Line, Peer):
         self._may_write.set()
         if self._silence:
             self._silence.cancel()
+        self._withdraw()
         self.listeners.close()
         for stream in list(self._streams.values()):
             stream.over()
@@ -196,7 +204,9 @@ class Connection(asyncio.BufferedProtocol, Carrier, Line, Peer):
         """Handle one packet. Raises ProtocolError."""
         local, remote = channel >> _HALF, channel & 0xFFFFFFFF
         if command == Command.CONNECT:
-            self._greet(version=local, max_data=remote)
+            self._connect(version=local, max_data=remote)
+        elif command == Command.AUTH:
+            self._authenticate(local, bytes(data))
         elif not self._is_greeted:
             raise ProtocolError("the host did not begin with CNXN")
         elif command == Command.OPEN:
@@ -229,16 +239,58 @@ class Connection(asyncio.BufferedProtocol, Carrier, Line, Peer):
             channel = head.second << _HALF | head.first
         self._wire.incoming(channel, head.command, data)
 
-    def _greet(self, version: int, max_data: int) -> None:
+    def _connect(self, version: int, max_data: int) -> None:
         if self._silence:
             self._silence.cancel()
             self._silence = None
         self.max_data = max(min(max_data, MAX_DATA_BYTES), _LEAST_DATA_BYTES)
+        self._version = version
         for stream in list(self._streams.values()):  # a host that begins anew knows none of them
             stream.over()
         self._streams.clear()
+        if self._phone.authorisation:
+            self._is_greeted = False
+            self._send_token()
+        else:
+            self._greet()
+
+    def _send_token(self) -> None:
+        self._token = os.urandom(TOKEN_BYTES)
+        self.send(Auth.TOKEN, 0, Command.AUTH, self._token)
+
+    def _authenticate(self, kind: int, data: bytes) -> None:
+        lock = self._phone.authorisation
+        if lock is None or not self._token or self._is_greeted:
+            raise ProtocolError("the host answers a question that was not asked")
+        if kind == Auth.SIGNATURE:
+            if lock.is_signed(self._token, data):
+                self._greet()
+            else:
+                self._send_token()  # the host tries its next key
+        elif kind == Auth.PUBLIC_KEY:
+            try:
+                key = lock.take(data)
+            except ValueError as error:
+                raise ProtocolError(f"the host shows no public key: {error}") from error
+            if decision := lock.consider(key):
+                self._greet()
+            elif decision is None:
+                self._withdraw()
+                self._shown = key
+                lock.wait(key, self._decided)
+
+    def _decided(self, allow: bool) -> None:
+        self._shown = ""
+        if allow:
+            self._greet()
+
+    def _withdraw(self) -> None:
+        if self._shown and self._phone.authorisation:
+            self._phone.authorisation.withdraw(self._shown, self._decided)
+
+    def _greet(self) -> None:
         self.send(VERSION, MAX_DATA_BYTES, Command.CONNECT, self._phone.banner)
-        self._checked = version < VERSION
+        self._checked = self._version < VERSION
         self._is_greeted = True
 
     def _open(self, number: int, data: bytes) -> None:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from labctl.adb.daemon.authorisation import Authorisation
 from labctl.daemon.board import Board
 
 #: What this daemon can do, by adb's names; of the compressions, the one that labctl has.
@@ -25,6 +26,8 @@ class Phone(Board):
     model: str = "Virtual"
     device: str = "virtual"
     features: tuple[str, ...] = FEATURES
+    #: Decides which hosts may connect; None: all, without a key.
+    authorisation: Authorisation | None = None
 
     @property
     def banner(self) -> bytes:

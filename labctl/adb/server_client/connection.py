@@ -75,7 +75,7 @@ class Connection:
         del self._received[:count]
         return data
 
-    def read_text(self, timeout: float) -> bytes:
+    def read_answer(self, timeout: float) -> bytes:
         """Return a text after its length in four hex digits, as the server sends texts."""
         digits = self.read(4, timeout)
         try:

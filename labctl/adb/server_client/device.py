@@ -118,12 +118,12 @@ class AdbDevice:
         return made
 
     def _ask_features(self, timeout: float) -> frozenset[str]:
-        request = f"host-transport-id:{self.device.transport_id}:features"
+        request = f"{self._chosen}:features"
         with (
             self._noting_losses(),
             self._server.open(request, label=self.label, timeout=timeout) as connection,
         ):
-            answer = connection.read_text(timeout)
+            answer = connection.read_answer(timeout)
         return frozenset(answer.decode(errors="replace").split(","))
 
     @property
@@ -205,11 +205,7 @@ class AdbDevice:
 
         Raises Refused (the device offers no such service), DeviceLost, another LinkError.
         """
-        chosen = f"host:transport-id:{self.device.transport_id}"
-        with (
-            self._noting_losses(),
-            self._server.open(chosen, service, label=self.label, timeout=timeout) as connection,
-        ):
+        with self._noting_losses(), self._open(service, timeout) as connection:
             with self._state:
                 if self._failure is not None:
                     raise self._failure.again()
@@ -219,6 +215,44 @@ class AdbDevice:
             finally:
                 with self._state:
                     self._connections.discard(connection)
+
+    def _open(self, service: str, timeout: float) -> Connection:
+        """Open a service; have the server connect anew to a device that opens none.
+
+        A cut packet leaves a device in the state ``device``, and every request waits for ever.
+        """
+        try:
+            return self._request(service, timeout)
+        except CommandTimeout as error:
+            if error.is_of_host or not self._is_hung():
+                raise
+            lost = DeviceLost(
+                f"{self.label} opens no service any more ({error.message}); the server now"
+                " connects to it anew",
+                hint="try again; if it stays so, plug it in again, or `adb kill-server`",
+            )
+            self._fail(lost)
+            self._server.ask(f"{self._chosen}:reconnect", timeout=_QUESTION_SECONDS)
+            raise lost.again() from error
+
+    def _request(self, service: str, timeout: float) -> Connection:
+        chosen = f"host:transport-id:{self.device.transport_id}"
+        return self._server.open(chosen, service, label=self.label, timeout=timeout)
+
+    def _is_hung(self) -> bool:
+        """Return True if not even an empty command begins."""
+        try:
+            self._request("shell,v2,raw::", _QUESTION_SECONDS).close()
+        except CommandTimeout as error:
+            return not error.is_of_host
+        except LinkError:
+            pass  # the next request finds the reason
+        return False
+
+    @property
+    def _chosen(self) -> str:
+        """Prefix of the server's own requests about the device."""
+        return f"host-transport-id:{self.device.transport_id}"
 
     @contextmanager
     def _noting_losses(self) -> Iterator[None]:

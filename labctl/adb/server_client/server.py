@@ -100,7 +100,7 @@ class AdbServer:
     def ask(self, request: str, *, timeout: float) -> bytes:
         """Return the answer to a request of the server itself. Raises LinkError."""
         with _of_host(), self.open(request, label=self.label, timeout=timeout) as connection:
-            return connection.read_text(timeout)
+            return connection.read_answer(timeout)
 
     def open(self, *requests: str, label: str, timeout: float) -> Connection:
         """Return a new connection on which the requests were accepted, one after another.
@@ -124,7 +124,7 @@ class AdbServer:
     def _expect_okay(self, connection: Connection, timeout: float) -> None:
         status = connection.read(4, timeout)
         if status == b"FAIL":
-            reason = connection.read_text(timeout)
+            reason = connection.read_answer(timeout)
             refused = Refused(f"{connection.label}: adb answers: {shown(reason) or 'no reason'}")
             refused.reason = reason
             raise refused

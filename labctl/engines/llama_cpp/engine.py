@@ -46,6 +46,7 @@ class LlamaCpp(Engine[LlamaCppParameters]):
     uses_prompt = True
     uses_adapters = True
     shows_text = True
+    guard_task = "kl_divergence"
 
     def for_version(self, tool: Tool, parameters: LlamaCppParameters) -> LlamaCppParameters:
         """Decide flash attention: on, in the classic version off."""

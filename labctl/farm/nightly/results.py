@@ -193,8 +193,8 @@ def _has_moved(one: NightFinding) -> bool:
 
 
 def change(one: NightFinding) -> str:
-    """Return ``7.9 % slower``; ``-`` without a measurement."""
-    if one.ratio is None:
+    """Return ``7.9 % slower``; ``-`` without a measurement or a judgement."""
+    if one.ratio is None or one.verdict is NightVerdict.NOT_JUDGED:
         return "-"
     by = percent(max(one.ratio, 1 / one.ratio) - 1)
     return f"{by} {'slower' if one.ratio >= 1 else 'faster'}"
@@ -222,9 +222,10 @@ def verdict_parts(result: NightResult) -> list[str]:
         parts.append(f"{verdict.upper()} in {len(own)} of {count}: {row_name(worst)}{by}{more}")
     parts += [_commit(result, one) for one in result.searches if one.first]
     passed = sum(one.verdict in PASSED for one in result.findings)
-    unknown = count - passed - sum(one.verdict in BLAMED for one in result.findings)
+    unknown = [one for one in result.findings if one.verdict not in (*PASSED, *BLAMED)]
     known = [f"good: {passed} of {count}"] if passed else []
-    open_ones = [f"no verdict on {unknown} of {count}"] if unknown else []
+    names = f": {row_name(unknown[0])}" if len(unknown) == 1 else ""
+    open_ones = [f"no verdict on {len(unknown)} of {count}{names}"] if unknown else []
     is_ok = result.exit_status == ExitStatus.OK
     rest = [*known, *open_ones] if is_ok else [*open_ones, *known]
     if not parts and rest:  # the first words of all

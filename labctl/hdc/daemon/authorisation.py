@@ -1,67 +1,17 @@
-"""Hosts that a locked board accepts, and its answer to the others."""
+"""Hosts that a locked board accepts, by hdc's keys."""
 
-from collections.abc import Callable, Iterable
-from typing import Literal
+from collections.abc import Iterable
 
+from labctl.daemon import authorisation
+from labctl.daemon.authorisation import Mode
 from labctl.hdc.keys import Scheme, fingerprint
 
-Mode = Literal["accept-known", "accept-all", "refuse", "pending"]
-#: Called with the decision on a waiting host.
-Waiter = Callable[[bool], None]
 
-
-class Authorisation:
-    """The lock of one board, and the user's decisions on its screen.
-
-    Hosts prove in ``scheme`` that they own the key they show. ``known`` are public keys (PEM) that
-    are admitted, except in mode ``refuse``. ``mode`` decides about other keys: ``accept-known`` and
-    ``refuse`` deny them, ``accept-all`` admits them, and with ``pending`` the host waits,
-    unauthorised, until :meth:`decide`. Use it on the daemon's event loop only.
-    """
+class Authorisation(authorisation.Authorisation):
+    """The lock of a board with hdcd; hosts prove in ``scheme`` that they own a key (PEM)."""
 
     def __init__(
         self, mode: Mode = "accept-known", known: Iterable[str] = (), scheme: Scheme = Scheme.PSS
     ):
-        self.mode = mode
+        super().__init__(mode, map(fingerprint, known))
         self.scheme = scheme
-        self._known = {fingerprint(pem) for pem in known}
-        self._waiting: dict[str, list[Waiter]] = {}
-
-    @property
-    def pending(self) -> tuple[str, ...]:
-        """Fingerprints of the keys that wait for :meth:`decide`."""
-        return tuple(self._waiting)
-
-    def decide(self, key: str, *, allow: bool) -> bool:
-        """Allow or deny the hosts waiting with this key; return False if none waits.
-
-        An allowed key is known from then on.
-        """
-        waiters = self._waiting.pop(key, None)
-        if waiters is None:
-            return False
-        if allow:
-            self._known.add(key)
-        for waiter in waiters:
-            waiter(allow)
-        return True
-
-    def consider(self, key: str) -> bool | None:
-        """Decide if the owner of a key is admitted; None: not decided yet."""
-        if self.mode == "refuse":
-            return False
-        if self.mode == "accept-all" or key in self._known:
-            return True
-        return None if self.mode == "pending" else False
-
-    def wait(self, key: str, waiter: Waiter) -> None:
-        """Call ``waiter`` later with the decision."""
-        self._waiting.setdefault(key, []).append(waiter)
-
-    def withdraw(self, key: str, waiter: Waiter) -> None:
-        """Note that the host no longer waits. Idempotent."""
-        waiters = self._waiting.get(key, [])
-        if waiter in waiters:
-            waiters.remove(waiter)
-            if not waiters:
-                del self._waiting[key]

@@ -148,8 +148,15 @@ def _how_sure(one: MeasuredRun, timed: Sequence[VariantSummary], words: Language
     """Yield the number of repeats, and how far those of one variant lie apart."""
     repeats = [[each.value for each in repeats_of(one.good[row.variant])] for row in timed]
     spreads = [max(values) / min(values) - 1 for values in repeats if len(values) > 1]
-    if spreads:
-        low, high = (str(edge(map(len, repeats))) for edge in (min, max))
+    if not spreads:
+        return
+    low, high = (str(edge(map(len, repeats))) for edge in (min, max))
+    if low == "1":
+        yield words(
+            "How sure: hardly, while a variant has one repeat; the others have up to {high}.",
+            high=high,
+        )
+    else:
         yield words(
             "How sure: {count} repeats of each variant, the slowest of one at most {spread} above"
             " its fastest.",

@@ -53,7 +53,7 @@ _NO_FASTEST = (
     " a token."
 )
 _INTERVAL = " ({level} interval {low} to {high})"
-_AT_ONCE = "{high}: 95% for all {count} comparisons at once"
+_AT_ONCE = "{high}: 95% for all {count} comparisons of variants and figures at once"
 _TEXTS = {
     Verdict.UNLIKE: _UNLIKE,
     Verdict.SUSPECTED: _SUSPECTED,
@@ -155,7 +155,7 @@ def _of_many(
         yield words("There are too few rounds for an interval.")
     if slower:
         other = next((row for row in slower if row.variant == one.rows[0].variant), slower[0])
-        if len(level) == 1 and other is not slower[0]:
+        if other is not slower[0]:
             yield words(
                 "The next is {other}, {against} a token.",
                 other=slower[0].variant,

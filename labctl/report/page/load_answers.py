@@ -33,7 +33,9 @@ def load_answers(results: LoadTestResults, words: Language) -> Iterator[str]:
         yield from _of_streams(results, streams, words)
     rate, best = max(answered, key=lambda pair: pair[0])
     yield words(
-        "Most answers per second: {rate} ({load}).", rate=digits(rate), load=load_name(best.stage)
+        "Most answers per second: {rate}, with a planned load of {load}.",
+        rate=digits(rate),
+        load=load_name(best.stage),
     )
 
 

@@ -252,10 +252,20 @@ def _input_problems(recipe: Recipe, engine: Engine[Any]) -> Iterator[tuple[Docum
     if recipe.lora and not engine.uses_adapters:
         yield ("lora",), f"{what} uses no adapters; remove it"
     adapters = {one.file for one in recipe.lora}
+    guard = guard_engine(recipe)
+    read = {*engine.files, *adapters, *(guard.files if guard else ())}
     for name in recipe.files:
-        if name not in engine.files and name not in adapters:
+        if name not in read:
             known = f"; it knows {listed(engine.files)}" if engine.files else ""
             yield ("files", name), f"{what} does not read this file{known}"
+
+
+def guard_engine(recipe: Recipe) -> Engine[Any] | None:
+    """Return the task that can judge a search's settings by divergence; None without one."""
+    task = make_engine(recipe.engine).guard_task
+    if recipe.tune is None or task is None:
+        return None
+    return make_engine(recipe.engine.model_copy(update={"task": task}))
 
 
 def _tuning_problems(recipe: Recipe, engine: Engine[Any]) -> Iterator[tuple[DocumentPath, str]]:

@@ -92,8 +92,10 @@ class Forecast:
         """Return the prediction of one trial; None if nothing is known."""
         slug = trial.variant.slug
         prediction = self.predicted.get(slug)
+        if prediction is None:  # also the guard of a search, which has other parameters
+            return None
         counts = self.token_counts(trial.variant, trial.tokens, trial.warm_up_pass)
-        if prediction is None or counts is None:
+        if counts is None:
             return None
         seconds = prediction.seconds(prompts=counts.prompts, tokens=counts.tokens)
         before = counts.before_first

@@ -15,6 +15,7 @@ from labctl.errors import ConfigError
 from labctl.performance.prediction import Rates
 from labctl.records.board import BoardFacts
 from labctl.records.tuning import DroppedSetting, TuningRecord
+from labctl.runs.inputs.guard import guard_parameters, refuse_other_logits
 from labctl.runs.inputs.options import refuse_unknown
 from labctl.runs.inputs.prepare import Prepared, RecipeFiles
 from labctl.runs.planning.forecast import (
@@ -78,7 +79,11 @@ def tuning_of(recipe: Recipe) -> Tuning:
 
 
 def plan_search(
-    prepared: Prepared, facts: BoardFacts, rates: Rates | None, max_seconds: float
+    prepared: Prepared,
+    facts: BoardFacts,
+    rates: Rates | None,
+    max_seconds: float,
+    guard: Prepared | None = None,
 ) -> tuple[Forecast, TuningRecord]:
     """Return the settings of a search with their forecast, the default first.
 
@@ -91,7 +96,17 @@ def plan_search(
     impossible: list[DroppedSetting] = []
     patches, settings = {}, {}
     scheduled = as_scheduled(recipe, facts)
+    if guard is not None:
+        refuse_other_logits(guard, default.model_key)
+        guard_trial(0, default, prepared, guard, facts)
     for slug, patch, changes in _settings(prepared, scheduled, default, impossible):
+        if guard is not None:
+            variant = Variant(slug, default.model_key, {**default.parameters, **changes})
+            try:
+                guard_trial(0, variant, prepared, guard, facts)
+            except ConfigError as error:
+                impossible.append(_never(slug, error.message))
+                continue
         patches[slug], settings[slug] = patch, changes
     forecast = make_forecast(prepared, facts, rates, _variants(default, settings))
     forecast = replace(forecast, notes=tuple(notes))
@@ -108,15 +123,10 @@ def plan_search(
             del settings[slug], patches[slug]
     if not settings:
         raise recipe.refusal(("tune", "space"), "one point: nothing to choose from on this board")
-    if len(settings) > MOST_WITHOUT and tuning.space:
-        optuna_library()
-    elif len(settings) > MOST_WITHOUT:  # nobody asked for so many
-        chance = random.Random(tuning.seed)  # noqa: S311 - not for secrets
-        drawn = sorted(settings, key=lambda one: (len(patches[one]), chance.random()))
-        for slug in drawn[MOST_WITHOUT:]:
-            why = f"not drawn: of a built-in space, {MOST_WITHOUT} settings are tried"
-            impossible.append(_never(slug, why))
-            del settings[slug], patches[slug]
+    for slug in _too_many(tuning, patches):
+        why = f"not drawn: of a built-in space, {MOST_WITHOUT} settings are tried"
+        impossible.append(_never(slug, why))
+        del settings[slug], patches[slug]
     predicted = forecast.of(trial_of(0, default, 0, forecast.roles))
     least = least_trials({*tuning.objectives} != {"memory"})
     if predicted is not None and (needed := least * predicted.trial_ns) > 1e9 * max_seconds:
@@ -135,8 +145,21 @@ def plan_search(
         settings=settings,
         patches=patches,
         impossible=tuple(impossible),
+        divergence=tuning.divergence if guard is not None else None,
     )
     return forecast, record
+
+
+def _too_many(tuning: Tuning, patches: Mapping[str, Mapping[str, Scalar]]) -> list[str]:
+    """Return the settings that nobody asked for; raise ConfigError without a proposer for others.
+
+    Those of a single change stay.
+    """
+    if len(patches) > MOST_WITHOUT and tuning.space:
+        optuna_library()
+        return []
+    chance = random.Random(tuning.seed)  # noqa: S311 - not for secrets
+    return sorted(patches, key=lambda one: (len(patches[one]), chance.random()))[MOST_WITHOUT:]
 
 
 def variants_of(record: TuningRecord) -> list[Variant]:
@@ -156,6 +179,22 @@ def trial_of(number: int, variant: Variant, repeat: int, roles: Roles) -> Planne
     """Return a trial of a search: its tokens are never cut."""
     tokens = roles.workload(variant.parameters).tokens
     return PlannedTrial(number, variant, repeat, tokens, warm_up_pass=True)
+
+
+def guard_slug(setting: str) -> str:
+    """Return the variant of the guard's trial of a setting; its figures are no speed."""
+    return f"guard-{setting}"
+
+
+def guard_trial(
+    number: int, variant: Variant, prepared: Prepared, guard: Prepared, facts: BoardFacts
+) -> PlannedTrial:
+    """Return the guard's trial of a setting. Raises ConfigError if there can be none."""
+    scheduled = as_scheduled(prepared.recipe, facts)
+    model = variant.model_key
+    values = guard_parameters(prepared, guard, variant.parameters, model, scheduled)
+    measuring = Variant(guard_slug(variant.slug), model, values)
+    return PlannedTrial(number, measuring, 0, None, warm_up_pass=True, guard=True)
 
 
 def _settings(

@@ -24,6 +24,7 @@ class PlannedTrial:
     tokens: int | None  # to generate; None without such a parameter
     warm_up_pass: bool
     optional: bool = False  # left out if the result is already precise enough
+    guard: bool = False  # measures the divergence of a search's setting, not its speed
 
     @classmethod
     def of(cls, record: PlannedRecord) -> "PlannedTrial":
@@ -36,6 +37,7 @@ class PlannedTrial:
             record.tokens,
             record.warm_up_pass,
             record.optional,
+            record.guard,
         )
 
     def record(self) -> PlannedRecord:
@@ -49,6 +51,7 @@ class PlannedTrial:
             tokens=self.tokens,
             warm_up_pass=self.warm_up_pass,
             optional=self.optional,
+            guard=self.guard,
         )
 
     @property

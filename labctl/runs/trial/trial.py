@@ -28,6 +28,7 @@ from labctl.records.trial import (
 from labctl.results.comparability import classes
 from labctl.results.telemetry import awake, steadiness, summarise_telemetry
 from labctl.results.timing_checks import drift, judged_on, stamped, stamps_check
+from labctl.runs.board.deploy_preview import program_path
 from labctl.runs.context import RunContext
 from labctl.runs.observer import GETTING_READY, trial_progress
 from labctl.runs.planning.forecast import as_scheduled
@@ -89,7 +90,8 @@ def _measure(
     attempt: Attempt,
     found: PartialTrial,
 ) -> None:
-    prepared, engine = context.prepared, context.prepared.engine
+    prepared = context.inputs_of(trial)
+    engine = prepared.engine
     folder = context.directory.trial_path(trial.number, trial.slug)
     model = context.model_path(trial.variant.model_key)
     parameters = engine.parameters(trial.parameters)
@@ -98,9 +100,9 @@ def _measure(
         **context.comparability,
     }
     cpus = as_scheduled(prepared.recipe, context.facts).cpus_allowed
-    files = context.files
+    files, program = context.files, program_path(prepared, context.paths)
     adapters = tuple((files[one.file], one.scale) for one in prepared.recipe.lora)
-    inputs = Inputs(context.program, model, prepared.prompt, files, adapters=adapters, cpus=cpus)
+    inputs = Inputs(program, model, prepared.prompt, files, adapters=adapters, cpus=cpus)
     found.argv = tuple(engine.command(prepared.tool, parameters, inputs))
     with host_writes(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -172,14 +174,14 @@ def _on_board(
         nice=recipe.scheduling.nice or 0,
         sample_ms=_sample_ms(recipe),
         resident=context.model_path(trial.variant.model_key),
-        memlock=context.prepared.engine.locks_memory(parameters),
+        memlock=context.inputs_of(trial).engine.locks_memory(parameters),
     )
     metering = Metering(
         context.meter, folder, lambda: context.agent.poll(spec.directory).mono_ns, context.idle
     )
     try:
         with metering:
-            found.job = job = _run_job(context, attempt, found, spec, parameters)
+            found.job = job = _run_job(context, trial, attempt, found, spec)
     finally:
         found.energy = metering.record(found.job, None)
     context.agent.collect(
@@ -195,12 +197,13 @@ def _on_board(
 
 def _run_job(
     context: RunContext,
+    trial: PlannedTrial,
     attempt: Attempt,
     found: PartialTrial,
     spec: JobSpec,
-    parameters: EngineParameters,
 ) -> JobStatus:
-    agent, engine = context.agent, context.prepared.engine
+    agent, engine = context.agent, context.inputs_of(trial).engine
+    parameters = engine.parameters(trial.parameters)
     started = agent.start(
         spec,
         again=attempt.open,
@@ -246,7 +249,7 @@ def _record(
         repeat=trial.repeat,
         model=context.prepared.models[trial.variant.model_key].identity,
         parameters={**trial.parameters},
-        workload=context.prepared.engine.roles.workload(trial.parameters),
+        workload=context.inputs_of(trial).engine.roles.workload(trial.parameters),
         board=board.name,
         target=board.target,
         execution=context.facts.execution,
