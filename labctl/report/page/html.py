@@ -24,6 +24,9 @@ _NARROW = 358
 #: The space between a number and its unit, or before a dash, where lines must not break.
 _UNIT = re.compile(r"(?<=[\d±]) (?=(?:\d|(?:ns|µs|ms|s|min|B|kB|MB|GB)\b))| (?=– )")
 
+#: A longer name may break after its hyphens: a phone's line has about this many characters.
+_LONGEST_NAME = 28
+
 
 def html(report: Report, words: Language, *, inline: bool = False) -> str:
     """Return a report as a page.
@@ -43,6 +46,15 @@ def html(report: Report, words: Language, *, inline: bool = False) -> str:
         buttons=embedded({"light": words("Light colours"), "dark": words("Dark colours")}),
         style=Markup(style),  # noqa: S704 - labctl's own files
         script=Markup(script),  # noqa: S704
+    )
+
+
+def _whole(text: str) -> Markup:
+    """Return a sentence whose numbers keep their units, and names their parts, on one line."""
+    words = _UNIT.sub("\u00a0", printable(text)).split(" ")
+    name = Markup('<span class="name">{}</span>')
+    return Markup(" ").join(
+        name.format(word) if "-" in word and len(word) <= _LONGEST_NAME else word for word in words
     )
 
 
@@ -115,5 +127,5 @@ def _template() -> Template:
         loader=PackageLoader(_PACKAGE, "."), autoescape=True, undefined=StrictUndefined
     )
     environment.filters["plain"] = printable
-    environment.filters["whole"] = lambda text: _UNIT.sub("\u00a0", printable(text))
+    environment.filters["whole"] = _whole
     return environment.get_template("report.html.j2")
