@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 from pydantic import ConfigDict, JsonValue, ValidationError, model_validator
 
 from labctl.config.recipe import EngineChoice
+from labctl.config.recipe_parts import Scalar
 from labctl.config.types import BoardPath, InterruptibleModel
 from labctl.config.yaml.document import StrictModel, refuse
 from labctl.config.yaml.loader import Value
@@ -426,6 +427,12 @@ class Engine(EngineBase[P]):
     shows_text: bool = False
     #: Task that measures how far a setting's probabilities are from the logits in a file.
     guard_task: ClassVar[str | None] = None
+    #: Of a task that reads a text in chunks: the parameter that is a chunk's tokens.
+    chunk_parameter: ClassVar[str] = ""
+
+    def of_one_chunk(self, values: Mapping[str, Scalar], tokens: int) -> dict[str, Scalar]:  # noqa: ARG002 - of others
+        """Return a guard's parameters so that it reads one chunk of so many tokens at a time."""
+        return dict(values)
 
     def token_counts(self, parameters: P, text_bytes: int) -> TokenCounts | None:  # noqa: ARG002 - of others
         """Return the work of a run with resolved parameters; None if unknown.

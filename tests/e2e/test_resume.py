@@ -75,7 +75,7 @@ def test_a_killed_controller_leaves_a_run_that_another_one_finishes(lab: LabUnde
     assert len(lab.finished_trials()) == 1
     told = lab.run("report").text.splitlines()[1]
     assert told.startswith("interrupted: 1 of ")
-    assert told.endswith("infra: labctl was killed, or its host stopped")
+    assert "; infra: labctl was killed, or its host stopped; continue with `labctl resume " in told
     # As if it had died a moment earlier, between a record and the end of the job's files.
     (run,) = lab.root.glob("runs/2*")
     Path(lab.board.workdir, "jobs", f"{run.name}-1").mkdir()

@@ -28,7 +28,7 @@ KINDS = {
         KNEE,
         "finished",
         "The server follows 5.00 requests/s, and does not follow 30.0.",
-        "Most answers per second: 10.0 (30.0/s).",
+        "Most answers per second: 10.0, with a planned load of 30.0/s.",
         "passed: loads measured: 2; ended",
     ),
     "refused": (
@@ -64,7 +64,12 @@ KINDS = {
         "no verdict on the rate: 20 requests are fewer than 30",
         "-The server follow",
     ),
-    "closed": ([CLOSED], "finished", "Most answers per second: 10.0 (1 stream).", "-not known"),
+    "closed": (
+        [CLOSED],
+        "finished",
+        "Most answers per second: 10.0, with a planned load of 1 stream.",
+        "-not known",
+    ),
     "broken": (
         [Load(5.0), Load(10.0, stop="interrupted", requests=7)],
         "interrupted",

@@ -7,9 +7,10 @@ It prints the estimate so far after each chunk on stdout, ``[1]12.3456,[2]…``,
 
 import math
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
 
+from labctl.config.recipe_parts import Scalar
 from labctl.engines.base import (
     TEXT_BYTES_PER_TOKEN,
     Engine,
@@ -63,6 +64,14 @@ class ChunkEngine(Engine[ChunkT]):
     workload_parameters = ("chunks", "context")
     cache_types = CACHE_TYPE_PARAMETERS
     uses_adapters = True
+    chunk_parameter = "context"
+
+    def of_one_chunk(self, values: Mapping[str, Scalar], tokens: int) -> dict[str, Scalar]:
+        """Return parameters with which one chunk is read at a time, to save memory."""
+        found = {**values, "context": tokens, "batch": tokens}
+        if isinstance(physical := found.get("ubatch"), int):
+            found["ubatch"] = min(physical, tokens)
+        return found
 
     def for_version(self, tool: Tool, parameters: ChunkT) -> ChunkT:
         """Decide flash attention: on, in the classic version off."""

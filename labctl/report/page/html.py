@@ -24,6 +24,7 @@ _NARROW = 358
 #: The space between a number and its unit, or before a dash, where lines must not break.
 _UNIT = re.compile(r"(?<=[\d±]) (?=(?:\d|(?:ns|µs|ms|s|min|B|kB|MB|GB)\b))| (?=– )")
 
+_NAME = re.compile(r"\w-\w")
 #: A longer name may break after its hyphens: a phone's line has about this many characters.
 _LONGEST_NAME = 28
 
@@ -54,7 +55,8 @@ def _whole(text: str) -> Markup:
     words = _UNIT.sub("\u00a0", printable(text)).split(" ")
     name = Markup('<span class="name">{}</span>')
     return Markup(" ").join(
-        name.format(word) if "-" in word and len(word) <= _LONGEST_NAME else word for word in words
+        name.format(word) if _NAME.search(word) and len(word) <= _LONGEST_NAME else word
+        for word in words
     )
 
 

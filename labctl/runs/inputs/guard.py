@@ -43,17 +43,12 @@ def guard_files(files: RecipeFiles) -> tuple[RecipeFiles, ...]:
     return (found,)
 
 
-def _values(
-    recipe: Recipe, values: Mapping[str, Scalar], context: int | float | str
-) -> dict[str, Scalar]:
+def _values(recipe: Recipe, values: Mapping[str, Scalar], context: int) -> dict[str, Scalar]:
     """Return a setting's parameters for the guard, which reads one chunk at a time."""
     engine = guard_engine(recipe)
     known = engine.parameters_model.model_fields if engine else {}
     kept = {key: value for key, value in values.items() if key in known}
-    kept |= {"context": context, "batch": context}
-    if isinstance(physical := kept.get("ubatch"), int):
-        kept["ubatch"] = min(physical, int(context))
-    return kept
+    return engine.of_one_chunk(kept, context) if engine else kept
 
 
 def guard_parameters(
@@ -64,7 +59,9 @@ def guard_parameters(
     Raises ConfigError if program or board cannot have them.
     """
     identity, engine = guard.models[model].identity, guard.engine
-    wanted = _values(prepared.recipe, values, guard.recipe.parameters["context"])
+    chunk = guard.recipe.parameters[engine.chunk_parameter]
+    assert isinstance(chunk, int)
+    wanted = _values(prepared.recipe, values, chunk)
     found: EngineParameters = engine.resolved(guard.tool, wanted, facts, identity).parameters
     refuse_unknown(engine, guard, [found], adapters=len(guard.recipe.lora))
     need, there = engine.memory(found, identity), facts.memory_available_bytes
