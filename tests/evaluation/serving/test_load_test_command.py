@@ -85,7 +85,7 @@ def test_json_and_csv_have_the_figures(lab: Path, capsys: pytest.CaptureFixture[
         capsys.readouterr()
         assert load(server, *words, "-o", "page.html") == 0
     assert "loads measured: 1" in capsys.readouterr().out
-    assert "concurrency 2" in (lab / "page.html").read_text()
+    assert "2 streams" in (lab / "page.html").read_text()
     (stage,) = document["stages"]
     metrics = stage["metrics"]
     assert (metrics["completed"], metrics["good"], metrics["good_share"]) == (8, 8, 1.0)
