@@ -58,7 +58,7 @@ class Head(NamedTuple):
 
     @classmethod
     def decode(cls, raw: bytes | bytearray) -> "Head":
-        """Read a packet's head. Raises ProtocolError if it is none, or announces too much data."""
+        """Read a packet's head. Raises ProtocolError for other bytes, and for too much data."""
         command, first, second, size, _, magic = _HEAD.unpack(raw)
         if magic != command ^ 0xFFFFFFFF:
             raise ProtocolError("not a packet of adb: its magic number is wrong")

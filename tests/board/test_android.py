@@ -102,5 +102,8 @@ def test_odd_values_are_absent() -> None:
 
 @given(st.text(max_size=300), st.text(max_size=300), st.text(max_size=300))
 def test_any_text_is_read(battery: str, supply: str, power: str) -> None:
-    phone_state({"battery": battery + BATTERY[:90], "supply": supply, "power": power})
-    phone_facts(properties_in(battery + "\n" + PROPERTIES + supply))
+    state = phone_state({"battery": battery + BATTERY[:90], "supply": supply, "power": power})
+    assert state is None or state.level_percent is None or 0 <= state.level_percent <= 100
+    assert state is None or state.text.isprintable()
+    facts = phone_facts(properties_in(battery + "\n" + PROPERTIES + supply))
+    assert facts["phone"] is None or facts["phone"].text.isprintable()
