@@ -15,7 +15,7 @@ from labctl.cli.complete import TARGET
 from labctl.cli.output import note
 from labctl.config.init_files import VIRTUAL_BOARD_ADDRESS, devices_yaml, recipe_yaml
 from labctl.config.lab import FILE_NAME, WORKDIR, lab_model
-from labctl.config.target import DEFAULT_TARGET, load_target, target_of
+from labctl.config.target import DEFAULT_TARGET, PHONE_TARGET, load_target, target_of
 from labctl.config.yaml.document import parse
 from labctl.errors import ConfigError, InfraError, LinkRefused, printable_line
 from labctl.files import host_reads, write_atomic
@@ -230,7 +230,7 @@ def target_of_board(
     """Return the target of a board: the ``asked`` one, or the one for its machine, or ``usual``."""
     from labctl.board.facts import probe
 
-    written = asked or usual
+    written = asked or (PHONE_TARGET if keys.get("kind") == "adb" else usual)
     try:
         with _config(keys).open(OpenOptions(timeout=_BOARD_SECONDS)) as board:
             facts = probe(board, workdir=WORKDIR, timeout=_BOARD_SECONDS)

@@ -23,6 +23,8 @@ FILE_NAME = "target.yaml"
 TOOLCHAINS = "toolchains"
 #: Target of boards of which nothing is known.
 DEFAULT_TARGET = "rk3568"
+#: What a phone over adb is, as long as it cannot be asked.
+PHONE_TARGET = "android-arm64"
 #: Target of boards with an ARM chip that has no target of its own.
 GENERIC_TARGET = "generic-armv8-a"
 

@@ -217,3 +217,15 @@ def test_a_phone_is_added_by_its_serial(tmp_path: Path, monkeypatch: pytest.Monk
     assert added.transport == AdbConfig(serial=phone.address, server=adb.address)
     assert added.workdir == str(phone.workdir)
     assert added.target == f"host-{platform.machine()}"
+
+
+def test_a_phone_that_cannot_be_asked_is_no_board_of_another_target(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = "{target: rk3568, transport: {kind: hdc, link: tcp, address: '192.0.2.1:5555'}}"
+    (tmp_path / "devices.yaml").write_text(f"boards:\n  rk1: {other}\n")
+    monkeypatch.chdir(tmp_path)
+    nobody = ["--server", "127.0.0.1:1"]
+    assert run_cli(["boards", "add", "p", "adb:serial", *nobody]) == 0
+    assert "check its target, android-arm64" in capsys.readouterr().err
+    assert find_lab(tmp_path, TRANSPORTS).board("p").target == "android-arm64"
