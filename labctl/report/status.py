@@ -5,7 +5,7 @@ Made from the records alone, and the same for terminals, Markdown and pages.
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
@@ -19,7 +19,7 @@ from labctl.records.run import PlanRecord, RunEnd, RunRecord
 from labctl.records.trial import Failure, TrialRecord, TrialState
 from labctl.report.page.language import Language
 from labctl.results.summary import good_trials
-from labctl.runs.record.directory import RunDirectory, is_run_id
+from labctl.runs.record.directory import RunDirectory
 
 State = Literal["running", "interrupted", "failed", "passed", "imported"]
 #: What a reader must know first comes first.
@@ -59,6 +59,8 @@ class Status:
     unit: Literal["trials", "answers", "loads"] = "trials"
     reason: Reason | None = None
     planned: Counter[str] = field(default_factory=Counter)
+    #: False for a run of another lab, and for a sum of runs.
+    is_resumable: bool = False
 
     @property
     def is_bad(self) -> bool:
@@ -89,12 +91,16 @@ class Status:
         if self.reason:
             blame = f"{self.reason.blame}: " if self.reason.blame else ""
             yield blame + self.reason.text
-        if self.state == "interrupted" and is_run_id(self.run):
+        if self.state == "interrupted" and self.is_resumable:
             yield words("continue with `labctl resume {run}`", run=self.run)
 
 
 def run_status(directory: RunDirectory) -> Status:
     """Return the status of a run of any kind. Raises ConfigError if its files cannot be read."""
+    return replace(_status_of(directory), is_resumable=not directory.is_imported)
+
+
+def _status_of(directory: RunDirectory) -> Status:
     if directory.is_evaluation:
         return _evaluation_status(EvaluationDirectory(directory), is_held=directory.is_held())
     if directory.is_load_test:

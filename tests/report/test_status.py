@@ -1,6 +1,7 @@
 """The first line of everything that shows a run."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from io import StringIO
 from pathlib import Path
@@ -121,8 +122,19 @@ def test_the_line_says_state_trials_time_and_reason(
     trials: Sequence[TrialRecord], ended: RunEnd | None, held: bool, line: str
 ) -> None:
     found = timing_status(run(), trials, ended, planned("q2_k"), is_held=held)
+    found = replace(found, is_resumable=True)
     assert found.line(EN) == line
     assert found.line(ZH).startswith(ZH.word(found.state))
+
+
+def test_only_a_run_of_this_lab_is_continued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = planned_run(tmp_path / "runs", run(variants=("q2_k",)), planned("q2_k"))
+    directory.finish(end("interrupted"))
+    assert run_status(directory).line(EN).endswith(f"; {RESUME}")
+    monkeypatch.setattr(RunDirectory, "is_imported", True)
+    assert "resume" not in run_status(directory).line(EN)
 
 
 def test_an_optional_trial_counts_only_if_it_was_made() -> None:
