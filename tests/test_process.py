@@ -10,22 +10,12 @@ from pathlib import Path
 
 import pytest
 from hostile_checkout import HostileCheckout
+from jobs import is_alive
 
 from labctl import pip, process
 from labctl.errors import HostError, HostTimeout, ToolMissing
 from labctl.progress import reading_commands
 from labctl.retry import wait_until
-
-
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    try:
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def test_a_finished_program_is_returned_whatever_its_status() -> None:
@@ -60,7 +50,7 @@ def test_a_time_out_kills_the_whole_group(tmp_path: Path) -> None:
         process.run(["sh", "-c", script], timeout=2)
     assert time.monotonic() - began < 30
     assert caught.value.details == "begun\n"
-    assert wait_until(lambda: not alive(int(pid_file.read_text())), timeout=30, interval=0.05)
+    assert wait_until(lambda: not is_alive(int(pid_file.read_text())), timeout=30, interval=0.05)
 
 
 def test_a_missing_program_and_a_missing_folder_are_told_apart(tmp_path: Path) -> None:
@@ -131,7 +121,7 @@ def test_a_log_that_cannot_be_written_is_the_hosts_fault_and_stops_the_program(
         process.run_streaming(["sh", "-c", script], timeout=30, on_line=str, log=Path(log))
     assert time.monotonic() - began < 30
     assert not pid_file.exists() or wait_until(
-        lambda: not alive(int(pid_file.read_text())), timeout=30, interval=0.05
+        lambda: not is_alive(int(pid_file.read_text())), timeout=30, interval=0.05
     )
     assert not [t for t in threading.enumerate() if isinstance(t, threading.Timer)]
 
@@ -153,7 +143,7 @@ def test_an_error_in_a_callback_stops_the_program(tmp_path: Path) -> None:
         process.run_streaming(
             ["sh", "-c", f"echo $$ > {pid_file}; echo x; sleep 60"], timeout=30, on_line=fail
         )
-    assert wait_until(lambda: not alive(int(pid_file.read_text())), timeout=30, interval=0.05)
+    assert wait_until(lambda: not is_alive(int(pid_file.read_text())), timeout=30, interval=0.05)
 
 
 def test_a_stubborn_program_is_killed() -> None:

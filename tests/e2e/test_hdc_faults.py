@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from jobs import is_alive
 from virtual_process import BoardProcess, virtual_board_process
 
 from labctl.errors import (
@@ -83,17 +84,17 @@ def test_a_board_that_comes_back_is_used_again(tmp_path: Path) -> None:
         port = first.address.rpartition(":")[2]
         with HdcTcpConfig(address=first.address).open(OpenOptions(timeout=30)) as link:
             boot = link.run("echo $LABCTL_SANDBOX", timeout=30).text.strip()
-            orphan = link.run("sleep 600 </dev/null >/dev/null 2>&1 & echo $!", timeout=30).text
+            orphan = int(
+                link.run("sleep 600 </dev/null >/dev/null 2>&1 & echo $!", timeout=30).text
+            )
             kill(first)
             with pytest.raises(LinkError):
                 link.run("true", timeout=30)
-            assert Path(f"/proc/{orphan.strip()}").exists()  # kill -9 left it behind
+            assert is_alive(orphan)  # kill -9 left it behind
             with virtual_board_process(tmp_path / "board", "--port", port):
                 again = link.run("echo $LABCTL_SANDBOX", timeout=30).text.strip()
             assert again != boot
-            assert wait_until(
-                lambda: not Path(f"/proc/{orphan.strip()}/exe").exists(), timeout=120, interval=0.02
-            )
+            assert wait_until(lambda: not is_alive(orphan), timeout=120, interval=0.02)
 
 
 def test_a_board_killed_in_mid_push_leaves_no_success(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from farm_lab import ENDLESS, farm_lab, let_go
+from jobs import is_alive
 from labs import LabUnderTest, blamed, said
 
 from labctl.config.lab import Lab, LabFile
@@ -77,7 +78,7 @@ def test_a_detached_run_is_what_it_was_when_it_was_submitted(farm: LabUnderTest)
     (run,) = re.findall(r"run (\S+-sleeping-\w+)", later.text.splitlines()[0])
     record = json.loads((farm.root / "runs" / run / "run.json").read_text())
     assert record["recipe_resolved"]["parameters"]["seconds"] == 0.5
-    assert wait_until(lambda: not Path(f"/proc/{pid}").exists(), timeout=120, interval=0.1)
+    assert wait_until(lambda: not is_alive(pid), timeout=120, interval=0.1)
 
 
 @pytest.mark.parametrize(

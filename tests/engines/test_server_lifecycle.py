@@ -11,6 +11,7 @@ from typing import Any
 
 import fake_server
 import pytest
+from jobs import is_alive
 from shouter import TOOL, Shouter
 
 from labctl import process
@@ -58,14 +59,6 @@ def shouting(host: Watched, *, ready_within: float = 30, **parameters: Any) -> I
         yield server
 
 
-def is_gone(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-
-
 def ask(server: Server, prompt: str, timeout: float = 30) -> str:
     return server.ask(Question(prompt, 4), timeout=timeout).text
 
@@ -75,7 +68,7 @@ def test_a_server_is_asked_many_times_and_stopped(host: Watched) -> None:
         assert [ask(server, text) for text in ("one", "zwei", "三\n")] == ["ONE", "ZWEI", "三\n"]
         assert host.started[0].end() is None
     assert host.started[0].end() is not None
-    assert is_gone(host.started[0].program.pid)
+    assert not is_alive(host.started[0].program.pid)
 
 
 def test_no_environments_proxy_is_asked(host: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +86,7 @@ def test_one_that_is_not_ready_in_time_is_told_and_stopped(host: Watched) -> Non
     ):
         pass
     assert time.monotonic() - began < 60
-    assert is_gone(host.started[0].program.pid)
+    assert not is_alive(host.started[0].program.pid)
 
 
 def test_one_that_ends_before_it_is_ready_is_told_at_once_with_its_last_words(
@@ -131,8 +124,8 @@ def test_what_ignores_sigterm_ends_all_the_same_and_its_children_too(host: Watch
             lambda: b"child" in host.started[0].output().stderr, timeout=30, interval=0.05
         )
         child = int(host.started[0].output().stderr.split()[1])
-    assert is_gone(host.started[0].program.pid)
-    assert wait_until(lambda: is_gone(child), timeout=30, interval=0.05)
+    assert not is_alive(host.started[0].program.pid)
+    assert wait_until(lambda: not is_alive(child), timeout=30, interval=0.05)
 
 
 CONTROLLER = """\
@@ -155,18 +148,18 @@ def test_a_server_ends_with_its_controller_however_that_ends(tmp_path: Path) -> 
         said = tmp_path / "stderr"
         assert wait_until(lambda: b"child" in said.read_bytes(), timeout=30, interval=0.05)
         child = int(said.read_bytes().split()[1])
-        assert not is_gone(server)
+        assert is_alive(server)
     finally:
         controller.kill()
         controller.communicate()
     for pid in (server, child):
-        assert wait_until(lambda pid=pid: is_gone(pid), timeout=30, interval=0.05)  # type: ignore[misc]
+        assert wait_until(lambda pid=pid: not is_alive(pid), timeout=30, interval=0.05)  # type: ignore[misc]
 
 
 def test_an_error_in_the_block_stops_the_server(host: Watched) -> None:
     with pytest.raises(KeyboardInterrupt), shouting(host):
         raise KeyboardInterrupt
-    assert is_gone(host.started[0].program.pid)
+    assert not is_alive(host.started[0].program.pid)
 
 
 def test_another_server_on_the_port_is_not_taken_for_ours(host: Watched, tmp_path: Path) -> None:

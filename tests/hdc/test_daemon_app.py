@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from daemons import daemon
+from jobs import is_alive
 from raw_hdc import RawPeer, raw_host
 
 from labctl.hdc.messages import TransferConfig, TransferPayload
@@ -148,9 +149,9 @@ def test_a_manager_that_never_ends_is_ended_with_the_channel(host: RawPeer, boar
     host.send(3, Command.APP_UNINSTALL, b"com.a.b")
     written = board / "pid"
     assert wait_until(lambda: written.exists() and written.read_text(), timeout=30, interval=0.01)
-    process = Path(f"/proc/{int(written.read_text())}")
+    installer = int(written.read_text())
     host.send(3, Command.CHANNEL_CLOSE, b"\1")
-    assert wait_until(lambda: not process.exists(), timeout=30, interval=0.01)
+    assert wait_until(lambda: not is_alive(installer), timeout=30, interval=0.01)
 
 
 def test_a_bug_report_is_what_the_dumper_prints(host: RawPeer) -> None:

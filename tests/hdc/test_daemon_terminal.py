@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from daemons import daemon
+from jobs import is_alive
 from raw_hdc import RawPeer, raw_host
 
 from labctl.hdc.wire import Command
@@ -67,10 +68,10 @@ def test_a_close_hangs_up(host: RawPeer) -> None:
     shown = b""
     while (found := re.search(rb"pid:(\d+):", shown)) is None:
         shown += until(host, b"\n")
-    process = Path(f"/proc/{int(found[1])}")
-    assert process.exists()
+    shell = int(found[1])
+    assert is_alive(shell)
     host.send(3, Command.CHANNEL_CLOSE, b"\x01")
-    assert wait_until(lambda: not process.exists(), timeout=30, interval=0.02)
+    assert wait_until(lambda: not is_alive(shell), timeout=30, interval=0.02)
 
 
 def test_much_input_is_held_back_and_not_lost(host: RawPeer) -> None:

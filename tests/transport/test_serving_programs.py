@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from fake_hdc import PID_FILE, FakeHdc, install
+from jobs import is_alive
 
 from labctl.errors import HostError, InfraError, LinkError, LinkRefused
 from labctl.hdc.host.link import shell
@@ -55,15 +56,8 @@ def free_port() -> int:
         return port
 
 
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
 def ends(pid: int) -> bool:
-    return wait_until(lambda: not is_running(pid), timeout=30, interval=0.05)
+    return wait_until(lambda: not is_alive(pid), timeout=30, interval=0.05)
 
 
 def servers_at(port: int) -> list[int]:
@@ -133,7 +127,7 @@ def test_several_that_start_at_once_start_one(hdc: FakeHdc, free_port: int) -> N
         )
     assert {server.version(timeout=30) for server in found} == {"Ver: 3.2.0c"}
     assert len(serving._shared) == 1
-    assert is_running(hdc.server_pid())
+    assert is_alive(hdc.server_pid())
 
 
 def test_several_processes_start_one(hdc: FakeHdc, free_port: int, tmp_path: Path) -> None:
@@ -159,7 +153,7 @@ def test_several_processes_start_one(hdc: FakeHdc, free_port: int, tmp_path: Pat
 def test_a_stale_pid_file_is_removed(hdc: FakeHdc, free_port: int, left: str) -> None:
     (hdc.tmpdir / PID_FILE).write_text(left)
     running_server("127.0.0.1", free_port, timeout=30)
-    assert is_running(hdc.server_pid())
+    assert is_alive(hdc.server_pid())
 
 
 def test_a_server_of_the_same_tmpdir_at_another_port(hdc: FakeHdc, free_port: int) -> None:
@@ -326,15 +320,15 @@ def test_what_a_killed_labctl_left_is_ended(
     )
     subprocess.run([sys.executable, "-c", code], timeout=60, check=False)
     (left,) = pids(private_state)
-    assert is_running(left)
+    assert is_alive(left)
     private.running("10.0.0.1:1", timeout=30)
     assert ends(left)
     (ours,) = pids(private_state)
-    assert is_running(ours)
+    assert is_alive(ours)
     PrivateServer().close()
     other = PrivateServer()
     other.running("10.0.0.1:1", timeout=30)
-    assert is_running(ours)  # its owner lives
+    assert is_alive(ours)  # its owner lives
     other.close()
 
 

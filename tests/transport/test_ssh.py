@@ -13,6 +13,7 @@ from typing import Any
 
 import paramiko
 import pytest
+from jobs import is_alive
 from sshd_host import SshHost, descendants, make_key, ssh_host
 
 from labctl import process
@@ -256,7 +257,7 @@ def test_a_server_that_makes_no_process_groups(tmp_path: Path, has_setsid: bool)
             board.run("echo $$; sleep 61", timeout=1)
         pid = int(caught.value.details or "")
         if has_setsid:
-            assert wait_until(lambda: not Path(f"/proc/{pid}").exists(), timeout=30, interval=0.05)
+            assert wait_until(lambda: not is_alive(pid), timeout=30, interval=0.05)
         else:
             left = descendants(pid)
             assert left

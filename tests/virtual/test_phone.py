@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from jobs import is_alive
 from official_adb import OfficialAdb, official_adb
 
 from labctl.retry import wait_until
@@ -51,7 +52,7 @@ def test_a_reboot_ends_processes_and_changes_the_boot_id(phone: Served, adb: Off
     assert wait_until(lambda: adb.state() != "device", timeout=10, interval=0.02)
     adb.connect(phone.port)
     assert adb.ok("shell", asked) != before
-    assert not Path(f"/proc/{job}").exists()
+    assert not is_alive(job)
 
 
 def test_the_shell_can_turn_a_phone_off(phone: Served, adb: OfficialAdb) -> None:

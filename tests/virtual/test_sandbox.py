@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from jobs import is_alive
 
 from labctl import process
 from labctl.errors import ConfigError
@@ -178,7 +179,7 @@ def test_processes_that_left_their_session_are_found(
     pid = int(child.stdout.readline())
     kill_boot(box.boot_id)
     child.wait(30)
-    assert wait_until(lambda: not Path(f"/proc/{pid}").exists(), timeout=30, interval=0.01)
+    assert wait_until(lambda: not is_alive(pid), timeout=30, interval=0.01)
     kill_boot(box.boot_id)  # nothing is left: no matter
 
 
