@@ -74,8 +74,12 @@ class Framed:
             f'echo "{mark}:err";cat <&9;echo "{mark}:$_s";}}'
         )
 
-    def killing(self, process_id: int) -> str:
+    def killing(self, process_id: int | None) -> str:
         """Return a command that kills the whole process group of this command's shell.
+
+        Without an id, the shell is found by the nonce in its command line. The pattern does not
+        match the command line that the pattern itself stands in. Subshells have their shell's
+        command line, but lead no group: for their ids `kill` does nothing.
 
         Another process may have reused the id: it is still the shell's if its command line has the
         nonce. If the leader is gone or a zombie (no command line), the id is safe too: the kernel
@@ -83,6 +87,15 @@ class Framed:
         It prints nothing if the shell still exists: the shell leads no group, or hangs in the
         kernel.
         """
+        if process_id is None:
+            pattern = f"{self.nonce[:-1]}[{self.nonce[-1]}]"
+            found = f"$(grep -ls '{pattern}' /proc/[0-9]*/cmdline 2>/dev/null)"
+            return (
+                f'_f={found};[ "$_f" ]&&{{ for _p in $_f;do _p=${{_p#/proc/}};'
+                "kill -9 -${_p%/*};done 2>/dev/null;"
+                f'for pause in 0 0 0 1 1;do [ "{found}" ]||{{ echo done;break;}};'
+                "sleep $pause;done;}"
+            )
         words = f'case "$(cat /proc/{process_id}/cmdline 2>/dev/null)" in'
         return (
             f'{words} *{self.nonce}*|"") kill -9 -{process_id};; esac 2>/dev/null; '
@@ -263,7 +276,7 @@ def execute(
     reader = FrameReader(framed, tail, write_error)
     with finishing() as signals:
         signals.hold()
-        # Without the id the command cannot be killed: signals wait for it, but not forever.
+        # With the id, killing the command is sure: signals wait for it, but not forever.
         id_due = time.monotonic() + ASIDE_SECONDS
         try:
             # Close the channel before sending anything else: its backlog blocks the link.
@@ -303,7 +316,7 @@ def execute(
 def _kill(shell: Shell, framed: Framed, process_id: int | None) -> bool:
     """Kill all processes of a command: its shell leads a process group. Return False if unsure."""
     # 0 and 1 would mean the shell's own group and every process.
-    if process_id is None or process_id <= 1 or shell.failure is not None:
+    if process_id in (0, 1) or shell.failure is not None:
         return False
     try:
         reply = b"".join(shell(framed.killing(process_id), timeout=ASIDE_SECONDS))

@@ -4,8 +4,11 @@ import re
 import socket
 import threading
 import time
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from listening_sockets import listening
@@ -25,7 +28,7 @@ from labctl.hdc.host.session import Session
 from labctl.hdc.wire import Command
 from labctl.transport.base import OpenOptions, Transport
 from labctl.transport.hdc import HdcTcpConfig
-from labctl.transport.sentinel import Framed
+from labctl.transport.sentinel import Framed, execute
 from labctl.virtual.board import VirtualBoard, serving
 
 
@@ -79,6 +82,45 @@ def test_nothing_but_the_commands_own_group_is_killed(pid: int, kills: bool) -> 
             transport.run("sleep 9", timeout=1)
         assert ("may still run" in str(caught.value.hint)) != kills
     assert [b"kill -9 -%d;" % pid in command for command in asked] == [True] * kills
+
+
+def test_a_command_whose_caller_leaves_before_its_id_is_told_is_killed(tmp_path: Path) -> None:
+    """As a notebook's Ctrl-C, that comes between any two steps."""
+
+    class Leaving:
+        failure = None
+        scripts: ClassVar[list[str]] = []
+
+        def __call__(self, script: str, *, timeout: float) -> Generator[bytes, None, None]:
+            self.scripts.append(script)
+            if len(self.scripts) > 1:
+                yield from shell(session, script, timeout=timeout)
+                return
+            with closing(shell(session, script, timeout=timeout)) as pieces:
+                next(pieces)  # the id, which the caller does not see
+                raise KeyboardInterrupt
+
+    with serving(VirtualBoard("b", tmp_path)) as (board,):
+        session = Session.connect(board.host, board.port, timeout=30)
+        framed = Framed.around("sleep 600 & sleep 600")
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                execute(Leaving(), framed, label="b", timeout=30, write=print)
+            assert marked(framed.nonce) == []
+            # Nobody is there any more, and the command that looks for it does not find itself.
+            assert b"".join(shell(session, framed.killing(None), timeout=30)) == b""
+        finally:
+            session.close()
+
+
+def marked(nonce: str) -> list[Path]:
+    """Processes with this nonce in their command line."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if nonce.encode() in path.read_bytes():
+                found.append(path)
+    return found
 
 
 def test_a_process_id_that_became_somebody_elses_is_spared(tmp_path: Path) -> None:
